@@ -1,0 +1,1 @@
+//! Live tables made durable by full copy-on-write snapshots.

@@ -1,0 +1,1 @@
+//! Where checkpoints live: streams, objects, metadata, publishing and retention over any object store.

@@ -1,0 +1,1 @@
+//! Typed state over live tables or over any byte store.

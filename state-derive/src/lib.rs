@@ -1,0 +1,1 @@
+//! Derives state types: schema, codecs, stable key hash, heap size.
