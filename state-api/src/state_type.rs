@@ -1,0 +1,123 @@
+use crate::hash::hash_encoded;
+use crate::{Result, Schema, Value};
+
+/// A type that can be state: it has a schema, a compact encoding of fixed layout and a dynamic form.
+///
+/// Usually derived (`#[derive(StateType)]`). Implemented for integers, floats, `bool`, `char`, `()`, strings, `Vec`,
+/// arrays, `VecDeque`, tuples, `Option`, `Box`, maps and sets of std, `Duration` and `bytes::Bytes`. A type without a
+/// schema is wrapped in [`Opaque`](crate::Opaque).
+///
+/// A type that contains itself has no schema and can't be derived: make the recursive part opaque.
+///
+/// # Contract
+/// Implemented by the derive and by hand; called by backends on the task's thread, by snapshots on CPU threads.
+/// - `decode(encode(x)) == x`, taking exactly the bytes that `encode` wrote; what follows stays in the input.
+/// - [`Schema::decode_compact`] of `schema()` reads the bytes of `encode` and gives what `to_value` gives.
+/// - `from_value(to_value(x)) == x`.
+/// - [`FIXED_SIZE`](Self::FIXED_SIZE) is what [`Schema::fixed_size`] of `schema()` says. A type whose values may encode to
+///   nothing must say `Some(0)`.
+/// - `decode` and `from_value` return an error on any bad input; they don't panic, and don't allocate more than a constant
+///   times the input's length.
+/// - Values have no interior mutability: a snapshot shares them with the task.
+pub trait StateType: Sized + Clone + Send + Sync + 'static {
+    /// The length of the compact encoding in bytes, if it is the same for all values.
+    const FIXED_SIZE: Option<usize>;
+
+    /// Whether values own heap memory; if not, [`StateType::heap_size`] is always 0.
+    const HAS_HEAP: bool;
+
+    /// Returns names, order and kinds of the parts.
+    fn schema() -> Schema;
+
+    /// Appends the compact encoding.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Reads a compact encoding and advances the input past it.
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are not the encoding of a value.
+    fn decode(input: &mut &[u8]) -> Result<Self>;
+
+    /// Returns the dynamic form.
+    fn to_value(&self) -> Value;
+
+    /// Builds a value out of the dynamic form of this type or of an older version of it.
+    ///
+    /// Missing fields take their defaults, unknown fields are dropped, integers and floats are widened.
+    ///
+    /// # Errors
+    /// `Incompatible` when the dynamic value can't become this type.
+    fn from_value(value: Value) -> Result<Self>;
+
+    /// Returns the bytes of heap memory that the value owns, its own size not included.
+    #[inline]
+    fn heap_size(&self) -> usize {
+        0
+    }
+
+    /// Whether this is `u8`: sequences of it are byte strings.
+    #[doc(hidden)]
+    const IS_BYTE: bool = false;
+
+    #[doc(hidden)]
+    #[inline]
+    fn slice_bytes(_items: &[Self]) -> Option<&[u8]> {
+        None
+    }
+
+    #[doc(hidden)]
+    #[inline]
+    fn vec_from_bytes(_bytes: &[u8]) -> Option<Vec<Self>> {
+        None
+    }
+
+    #[doc(hidden)]
+    #[inline]
+    fn array_from_bytes<const N: usize>(_bytes: [u8; N]) -> Option<[Self; N]> {
+        None
+    }
+}
+
+/// A [`StateType`] that state can be keyed by.
+///
+/// Derived with `#[state(key)]` beside `#[derive(StateType)]`. Floats are not keys: `NaN` is not equal to itself, and
+/// `0.0` and `-0.0` are equal with different bytes.
+///
+/// # Contract
+/// Called on the task's thread, once per record. `a == b` ⇔ equal compact encodings ⇔ equal stable hashes (up to the
+/// collisions of a good 64-bit hash). A stable hash never changes: not with the process, the platform or the version.
+pub trait StateKey: StateType + Eq {
+    /// Whether [`StateKey::flink_hash`] gives a hash for every value of the type.
+    const FLINK_HASH: bool = false;
+
+    /// Returns the `holdfast-1` hash: XXH3 (64 bits, seed 0) over the little-endian bytes of a number, `bool` or `char`,
+    /// over the content of a string or byte string, over the compact encoding of anything else.
+    ///
+    /// A struct of a single field hashes as the field does.
+    #[inline]
+    fn stable_hash(&self) -> u64 {
+        hash_encoded(self)
+    }
+
+    /// Returns the hash code that Java gives the corresponding type, if there is one.
+    #[inline]
+    fn flink_hash(&self) -> Option<i32> {
+        None
+    }
+}
+
+/// A [`StateKey`] with an encoding whose byte order is the order of the values, for sorted map states.
+///
+/// # Contract
+/// `a < b` ⇔ `encode_ordered(a) < encode_ordered(b)` compared as bytes. No encoding is a prefix of another one of the
+/// same type, so encodings may be put one after the other.
+pub trait OrderedKey: StateKey + Ord {
+    /// Appends the ordered encoding.
+    fn encode_ordered(&self, out: &mut Vec<u8>);
+
+    /// Reads an ordered encoding and advances the input past it.
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are not the ordered encoding of a value.
+    fn decode_ordered(input: &mut &[u8]) -> Result<Self>;
+}

@@ -1,0 +1,9 @@
+//! State types out of std and `bytes`.
+mod composite;
+mod map;
+mod scalar;
+mod sequence;
+mod text;
+
+pub(crate) use scalar::{char_of, duration_of, get_flag};
+pub(crate) use sequence::{EMPTY_ELEMENT, expect_empty_element};
