@@ -1,10 +1,25 @@
 //! The vocabulary and the traits of Holdfast.
+pub mod access;
+mod backend;
+mod byte_store;
+mod cancel;
+mod clock;
+mod descriptor;
 mod error;
+mod handle;
 mod ids;
+mod live;
+mod snapshot;
+mod storage;
+mod ttl;
+mod codec;
+pub mod compat;
+mod evolvable;
 pub mod hash;
 mod key_group;
 mod key_group_offsets;
 mod key_group_range;
+mod opaque;
 mod schema;
 mod schema_codec;
 mod schema_text;
@@ -16,10 +31,27 @@ pub mod wire;
 
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{Attempt, CheckpointId, JobId, OperatorUid, Subtask};
+pub use codec::CodecKind;
+pub use compat::{Compatibility, Position, TypeMeta};
 pub use hash::HashId;
 pub use key_group::{KeyGroup, MaxParallelism};
 pub use key_group_offsets::{GroupExtent, KeyGroupOffsets};
 pub use key_group_range::KeyGroupRange;
+pub use opaque::{Opaque, OpaqueKey, OpaqueType};
 pub use schema::{EnumSchema, Field, Fields, IntType, Schema, StructSchema, VariantSchema};
 pub use state_type::{OrderedKey, StateKey, StateType};
 pub use value::{Name, Value};
+
+pub use backend::{BackendContext, BackendFactory, BackendRegistry, KeyedBackend};
+pub use byte_store::{BatchEntry, ByteStore, ByteView, Column, NativeSnapshots, Page, WriteBatch, prefix_end, unknown_column};
+pub use cancel::{CancelToken, Cancelled};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use descriptor::{StateKind, StateMeta, StateOptions};
+pub use handle::{
+    Digest, EntryCount, IncrementalHandle, KeyGroupsHandle, KeyedHandle, NamedHandle, ObjectHandle, OperatorSnapshot,
+    OperatorStateHandle, OperatorStateMode, OperatorStatePart, RelPath, Root, StateHandle, StateSummary,
+};
+pub use live::{FrozenChanges, FrozenTables, LiveSnapshots, LoadTables, RestoreContext};
+pub use snapshot::{Executor, PersistContext, Snapshot, SnapshotKind, SnapshotRequest};
+pub use storage::{CheckpointStorage, CheckpointStream, ObjectReader, Scope};
+pub use ttl::{IncrementalCleanup, TtlConfig, TtlUpdate, TtlVisibility};

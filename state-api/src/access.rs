@@ -1,0 +1,316 @@
+//! What user code can do with keyed state, whichever representation holds it.
+//!
+//! Every trait here is implemented twice in `managed-state`: over live tables and over a byte store. A value of such a type
+//! is a view bound to one key and one namespace. Times-to-live are applied inside: an expired entry reads as absent.
+
+use crate::Result;
+
+/// One value per key and namespace.
+///
+/// # Contract
+/// An absent value reads as the descriptor's default if it has one, else as `None`; the default is never stored and never shared between keys.
+pub trait ValueAccess<T> {
+    /// Calls `f` with the value in place, without a copy where the representation allows it.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn with<R>(&mut self, f: impl FnOnce(Option<&T>) -> R) -> Result<R>;
+
+    /// Returns a copy of the value.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn get(&mut self) -> Result<Option<T>>
+    where
+        T: Clone,
+    {
+        self.with(|value| value.cloned())
+    }
+
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// Those of the backend; `LimitExceeded` past a memory limit, the old value intact.
+    fn set(&mut self, value: T) -> Result<()>;
+
+    /// Reads, changes and writes the value in one go: what `f` leaves is stored, `None` removes it.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    fn modify<R>(&mut self, f: impl FnOnce(&mut Option<T>) -> R) -> Result<R>;
+
+    /// Changes the value in place, starting from the descriptor's default or else `T::default()` if there is none.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    fn update<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R>
+    where
+        T: Default,
+    {
+        self.modify(|value| f(value.get_or_insert_default()))
+    }
+
+    /// Removes the value.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn clear(&mut self) -> Result<()>;
+}
+
+/// A list per key and namespace, in the order of insertion.
+///
+/// # Contract
+/// An empty list and no list are the same. Replacing by an empty list clears; adding nothing changes nothing.
+pub trait ListAccess<T> {
+    /// Appends an element.
+    ///
+    /// # Errors
+    /// Those of the backend; `LimitExceeded` past a memory limit.
+    fn push(&mut self, element: T) -> Result<()>;
+
+    /// Appends elements; all or none.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    fn extend(&mut self, elements: Vec<T>) -> Result<()>;
+
+    /// Puts elements in place of all that are there.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    fn replace(&mut self, elements: Vec<T>) -> Result<()>;
+
+    /// Calls `f` for each element in order until it returns an error.
+    ///
+    /// # Errors
+    /// Those of `f` and of the backend.
+    fn for_each(&mut self, f: impl FnMut(&T) -> Result<()>) -> Result<()>;
+
+    /// Returns the elements.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn get(&mut self) -> Result<Vec<T>>
+    where
+        T: Clone,
+    {
+        let mut elements = Vec::new();
+        self.for_each(|element| {
+            elements.push(element.clone());
+            Ok(())
+        })?;
+        Ok(elements)
+    }
+
+    /// Keeps the elements for which `f` returns true.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn retain(&mut self, f: impl FnMut(&T) -> bool) -> Result<()>;
+
+    /// Removes and returns the first element.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn pop_front(&mut self) -> Result<Option<T>>;
+
+    /// Returns the number of elements.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn len(&mut self) -> Result<usize>;
+
+    /// Returns whether there is no element.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn is_empty(&mut self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Removes all elements.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn clear(&mut self) -> Result<()>;
+}
+
+/// A map per key and namespace, in no order.
+///
+/// # Contract
+/// An empty map and no map are the same. Entries expire one by one.
+pub trait MapAccess<MK, MV> {
+    /// Calls `f` with the value of a map key in place.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn with<R>(&mut self, key: &MK, f: impl FnOnce(Option<&MV>) -> R) -> Result<R>;
+
+    /// Returns a copy of the value of a map key.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn get(&mut self, key: &MK) -> Result<Option<MV>>
+    where
+        MV: Clone,
+    {
+        self.with(key, |value| value.cloned())
+    }
+
+    /// Sets the value of a map key.
+    ///
+    /// # Errors
+    /// Those of the backend; `LimitExceeded` past a memory limit.
+    fn put(&mut self, key: MK, value: MV) -> Result<()>;
+
+    /// Sets many; all or none.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn put_all(&mut self, entries: Vec<(MK, MV)>) -> Result<()>;
+
+    /// Reads, changes and writes the value of a map key in one go; `None` removes it.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn modify<R>(&mut self, key: &MK, f: impl FnOnce(&mut Option<MV>) -> R) -> Result<R>;
+
+    /// Returns whether a map key is there.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn contains(&mut self, key: &MK) -> Result<bool> {
+        self.with(key, |value| value.is_some())
+    }
+
+    /// Removes a map key; returns whether it was there.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn remove(&mut self, key: &MK) -> Result<bool>;
+
+    /// Calls `f` for each entry until it returns an error.
+    ///
+    /// # Errors
+    /// Those of `f` and of the backend.
+    fn for_each(&mut self, f: impl FnMut(&MK, &MV) -> Result<()>) -> Result<()>;
+
+    /// Goes through the entries, letting `f` change each value or drop the entry by returning false.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn retain(&mut self, f: impl FnMut(&MK, &mut MV) -> bool) -> Result<()>;
+
+    /// Returns the entries.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn entries(&mut self) -> Result<Vec<(MK, MV)>>
+    where
+        MK: Clone,
+        MV: Clone,
+    {
+        let mut entries = Vec::new();
+        self.for_each(|key, value| {
+            entries.push((key.clone(), value.clone()));
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    /// Returns whether there is no entry; expired entries that are still there count as entries.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn is_empty(&mut self) -> Result<bool>;
+
+    /// Removes all entries.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn clear(&mut self) -> Result<()>;
+}
+
+/// A map per key and namespace, ordered by map key.
+pub trait SortedMapAccess<MK, MV>: MapAccess<MK, MV> {
+    /// Calls `f` in ascending order for each entry from `from` (included) to `to` (excluded), either open if `None`.
+    ///
+    /// # Errors
+    /// Those of `f` and of the backend.
+    fn range(
+        &mut self,
+        from: Option<&MK>,
+        to: Option<&MK>,
+        f: impl FnMut(&MK, &MV) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Returns the entry with the smallest map key.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn first(&mut self) -> Result<Option<(MK, MV)>>;
+
+    /// Returns the entry with the greatest map key.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn last(&mut self) -> Result<Option<(MK, MV)>>;
+
+    /// Removes all entries from `from` (included) to `to` (excluded).
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn remove_range(&mut self, from: Option<&MK>, to: Option<&MK>) -> Result<()>;
+}
+
+/// A state into which inputs are merged: reducing (`In` = `Out`) and aggregating.
+///
+/// # Contract
+/// A merge function that fails leaves the state as it was.
+pub trait MergeAccess<In, Out> {
+    /// Adds an input.
+    ///
+    /// # Errors
+    /// Those of the merge function and of the backend.
+    fn add(&mut self, input: In) -> Result<()>;
+
+    /// Returns the result, or `None` if nothing was added.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn get(&mut self) -> Result<Option<Out>>;
+
+    /// Removes what was added.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn clear(&mut self) -> Result<()>;
+}
+
+/// Folds inputs into an accumulator; the logic of an aggregating state.
+pub trait Aggregator: Clone + Send + Sync + 'static {
+    /// What is added.
+    type In;
+    /// What is stored.
+    type Acc: crate::StateType;
+    /// What is read.
+    type Out;
+
+    /// Returns an empty accumulator.
+    fn create(&self) -> Self::Acc;
+
+    /// Adds an input.
+    ///
+    /// # Errors
+    /// Any; the stored accumulator stays as it was.
+    fn add(&self, acc: &mut Self::Acc, input: Self::In) -> Result<()>;
+
+    /// Adds another accumulator, for merging namespaces.
+    ///
+    /// # Errors
+    /// Any; the stored accumulators stay as they were.
+    fn merge(&self, acc: &mut Self::Acc, other: Self::Acc) -> Result<()>;
+
+    /// Returns the result of an accumulator.
+    fn result(&self, acc: &Self::Acc) -> Self::Out;
+}

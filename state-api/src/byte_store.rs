@@ -1,0 +1,199 @@
+use futures_core::future::LocalBoxFuture;
+
+use crate::{
+    CheckpointId, Error, KeyGroupRange, KeyedHandle, RestoreContext, Result, Snapshot, SnapshotRequest, StateMeta,
+};
+
+/// A named part of a byte store with keys of its own, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Column(pub u32);
+
+/// One change in a [`WriteBatch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchEntry {
+    /// Sets a key.
+    Put(Column, Vec<u8>, Vec<u8>),
+    /// Appends to the value of a key.
+    Merge(Column, Vec<u8>, Vec<u8>),
+    /// Removes a key.
+    Delete(Column, Vec<u8>),
+}
+
+/// Changes that are applied together, in order.
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    /// The changes.
+    pub entries: Vec<BatchEntry>,
+}
+
+/// Key-value pairs in ascending key order, owned by the reader.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The pairs.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// An ordered store of bytes: the representation of keyed state as *encoded bytes*.
+///
+/// # Contract
+/// Implemented by backends; called by `managed-state` on the task's thread only, so it needs no lock and may be `!Send`.
+/// Keys are compared as unsigned bytes. Nothing is durable on return: durability comes from snapshots.
+/// After an error other than `InvalidArgument` the store is poisoned and says so on each further call.
+pub trait ByteStore {
+    /// Opens a column, creating it if there is none of that name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn open_column(&mut self, name: &str) -> Result<Column>;
+
+    /// Returns the names of all columns, restored ones included.
+    fn column_names(&self) -> Vec<String>;
+
+    /// Replaces `value` by the value of a key; returns whether there is one. `value` is empty otherwise.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn get(&self, column: Column, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn put(&mut self, column: Column, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Appends bytes to the value of a key, which is empty if there is none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn merge(&mut self, column: Column, key: &[u8], operand: &[u8]) -> Result<()> {
+        let mut value = Vec::new();
+        self.get(column, key, &mut value)?;
+        value.extend_from_slice(operand);
+        self.put(column, key, &value)
+    }
+
+    /// Removes a key, if there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn delete(&mut self, column: Column, key: &[u8]) -> Result<()>;
+
+    /// Removes all keys from `start` (included) to `end` (excluded; `None` is past the last key).
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn delete_range(&mut self, column: Column, start: &[u8], end: Option<&[u8]>) -> Result<()>;
+
+    /// Applies changes in order; all or none of them.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn write(&mut self, batch: WriteBatch) -> Result<()>;
+
+    /// Says that these keys will be read soon.
+    fn prefetch(&mut self, column: Column, keys: &[&[u8]]) {
+        let _ = (column, keys);
+    }
+
+    /// Replaces `page` by up to `limit` pairs from `start` (included) to `end` (excluded); fewer only at the end of the range.
+    ///
+    /// The page is the caller's: it stays right while the scanned range is written.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan(&self, column: Column, start: &[u8], end: Option<&[u8]>, limit: usize, page: &mut Page) -> Result<()>;
+
+    /// Freezes the store as it is now, for reading on another thread. Must not copy the state.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn view(&mut self) -> Result<Box<dyn ByteView>>;
+
+    /// Returns the store's own snapshots; without them, snapshots are taken in the canonical format from a [`view`](Self::view).
+    fn native(&mut self) -> Option<&mut dyn NativeSnapshots> {
+        None
+    }
+}
+
+/// A frozen byte store. Dropping it lets go of what it holds.
+///
+/// # Contract
+/// Implemented by backends; read on a CPU thread while the store is written on the task's thread.
+pub trait ByteView: Send {
+    /// As [`ByteStore::scan`], at the moment of freezing.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan(&self, column: Column, start: &[u8], end: Option<&[u8]>, limit: usize, page: &mut Page) -> Result<()>;
+}
+
+/// Snapshots in a byte store's own format, such as uploads of changed files.
+///
+/// # Contract
+/// Implemented by byte stores that have a faster way than the canonical format. `snapshot` runs on the task's thread and must not grow with the state.
+/// Increments build on the last checkpoint that was *reported complete*, never on one that was merely taken. Savepoints never become a base.
+pub trait NativeSnapshots {
+    /// Returns the word under which this format stands in handles.
+    fn format(&self) -> &str;
+
+    /// Freezes the state and returns the async part.
+    ///
+    /// # Errors
+    /// Those of the store; `Unsupported` for canonical savepoints, which the caller takes from a view.
+    fn snapshot(
+        &mut self,
+        request: &SnapshotRequest,
+        states: &[(Column, StateMeta)],
+    ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>>;
+
+    /// Fills an empty store with the key groups of `range` out of handles in this format; returns the states restored, by column.
+    ///
+    /// # Errors
+    /// `Corrupt` when bytes are missing or damaged, and those of the storage.
+    fn restore<'a>(
+        &'a mut self,
+        handles: &'a [KeyedHandle],
+        range: KeyGroupRange,
+        cx: &'a RestoreContext,
+    ) -> LocalBoxFuture<'a, Result<Vec<(Column, StateMeta)>>>;
+
+    /// Learns that a checkpoint is complete: it may be built upon.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()>;
+
+    /// Learns that a checkpoint will never complete.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()>;
+}
+
+/// Returns the smallest key that is greater than every key with this prefix; `None` if there is none.
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xFF)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+/// Returns the error for a column number that the store did not hand out.
+#[must_use]
+pub fn unknown_column(column: Column) -> Error {
+    Error::invalid("no such column").with("column", column.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_skips_trailing_ff_bytes() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(&[1, 0xFF, 0xFF]), Some(vec![2]));
+        assert_eq!(prefix_end(&[0xFF]), None);
+        assert_eq!(prefix_end(&[]), None);
+    }
+}

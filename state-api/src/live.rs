@@ -1,0 +1,131 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_core::future::LocalBoxFuture;
+
+use crate::{
+    CheckpointId, CheckpointStorage, Executor, KeyGroup, KeyGroupRange, KeyedHandle, Result, Snapshot,
+    SnapshotRequest, StateMeta, StateSummary,
+};
+
+/// Live tables at the moment of a cut; encoded key group by key group on another thread.
+///
+/// # Contract
+/// Implemented by `managed-state`; used by live strategies. Later writes to the tables never reach it. Dropping it lets go of everything it holds.
+pub trait FrozenTables: Send {
+    /// Returns the key groups covered.
+    fn range(&self) -> KeyGroupRange;
+
+    /// Appends the canonical bytes of one key group, checksum included, and lets go of the group; appends nothing if the group is empty.
+    ///
+    /// Each group can be encoded once.
+    ///
+    /// # Errors
+    /// `LimitExceeded` when the tables had to let go of the frozen layers; `InvalidArgument` for a group outside the range or encoded before.
+    fn encode_group(&mut self, group: KeyGroup, out: &mut Vec<u8>) -> Result<()>;
+
+    /// Returns the states with the entries encoded so far.
+    fn states(&self) -> Vec<StateSummary>;
+
+    /// Returns the changes since a completed checkpoint, if the tables captured them.
+    fn changes(&mut self, since: CheckpointId) -> Option<Box<dyn FrozenChanges>>;
+}
+
+/// The changes between a completed checkpoint and a cut.
+///
+/// # Contract
+/// As [`FrozenTables`].
+pub trait FrozenChanges: Send {
+    /// Appends the changes of one key group: upserts and removals in the canonical change format.
+    ///
+    /// # Errors
+    /// As [`FrozenTables::encode_group`].
+    fn encode_group(&mut self, group: KeyGroup, out: &mut Vec<u8>) -> Result<()>;
+}
+
+/// Empty live tables that take restored state.
+///
+/// # Contract
+/// Implemented by `managed-state`; used by live strategies on the task's thread during restore only.
+pub trait LoadTables {
+    /// Returns the key groups to be filled; others are skipped.
+    fn range(&self) -> KeyGroupRange;
+
+    /// Declares the states of the handle that the next groups come from.
+    ///
+    /// # Errors
+    /// `Incompatible` when one contradicts a state of the same name that is there already.
+    fn begin(&mut self, states: &[StateMeta]) -> Result<()>;
+
+    /// Adds the entries of one key group out of its canonical bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are not what [`FrozenTables::encode_group`] wrote for this group.
+    fn load_group(&mut self, group: KeyGroup, bytes: Bytes) -> Result<()>;
+
+    /// Applies the changes of one key group.
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are not what [`FrozenChanges::encode_group`] wrote for this group.
+    fn apply_changes(&mut self, group: KeyGroup, bytes: Bytes) -> Result<()>;
+}
+
+/// What a restore may use.
+#[derive(Clone)]
+pub struct RestoreContext {
+    /// Where bytes come from.
+    pub storage: Arc<dyn CheckpointStorage>,
+    /// Threads to work on.
+    pub executor: Arc<dyn Executor>,
+}
+
+/// Makes live tables durable: the strategy behind a backend of *live objects*.
+///
+/// # Contract
+/// Implemented by backends; called on the task's thread, per snapshot and per key group, never per entry. It must not keep state of its own about entries.
+/// Increments build on the last checkpoint that was *reported complete*. Savepoints never become a base.
+pub trait LiveSnapshots {
+    /// Turns frozen tables into the async part of a snapshot.
+    ///
+    /// # Errors
+    /// Any: the checkpoint is declined, the tables go on.
+    fn snapshot(
+        &mut self,
+        request: &SnapshotRequest,
+        tables: Box<dyn FrozenTables>,
+    ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>>;
+
+    /// Fills empty tables with the key groups of their range.
+    ///
+    /// # Errors
+    /// `Corrupt` when bytes are missing or damaged; `Incompatible` for a format that is not this strategy's; those of the storage.
+    fn restore<'a>(
+        &'a mut self,
+        handles: &'a [KeyedHandle],
+        cx: &'a RestoreContext,
+        tables: &'a mut dyn LoadTables,
+    ) -> LocalBoxFuture<'a, Result<()>>;
+
+    /// Returns whether the tables shall record what changes.
+    fn captures_changes(&self) -> bool {
+        false
+    }
+
+    /// Learns that a checkpoint is complete.
+    ///
+    /// # Errors
+    /// Any: the task fails.
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let _ = checkpoint;
+        Ok(())
+    }
+
+    /// Learns that a checkpoint will never complete.
+    ///
+    /// # Errors
+    /// Any: the task fails.
+    fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let _ = checkpoint;
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures_core::future::BoxFuture;
+
+use crate::{CheckpointId, ObjectHandle, Result, StateHandle};
+
+/// Says who may refer to an object, and so where it lies and who deletes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// One checkpoint; it goes when the checkpoint goes.
+    Exclusive,
+    /// Several checkpoints; it goes when the last of them goes.
+    Shared,
+    /// The task that wrote it, which deletes it itself.
+    TaskOwned,
+}
+
+/// Where the bytes of snapshots go, as a task sees it.
+///
+/// # Contract
+/// Implemented by `checkpoint-storage` and by tests; called from I/O and CPU threads at once.
+/// An object that a finished stream reports is complete and durable (its folder too) and is never changed again.
+/// No name is used twice. What a stream wrote but did not finish is removed, by the stream itself or by the storage.
+pub trait CheckpointStorage: Send + Sync {
+    /// Opens a stream for one object. Nothing is created in the store before bytes must leave memory.
+    fn create(&self, checkpoint: CheckpointId, scope: Scope) -> Box<dyn CheckpointStream>;
+
+    /// Reads part of an object.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the object, when it is missing or shorter than its handle says; `Retryable` when the store fails.
+    fn read_range<'a>(&'a self, object: &'a ObjectHandle, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>>;
+
+    /// Opens an object for reading from start to end, with its digest checked.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the object, when it is missing; `Retryable` when the store fails.
+    fn open<'a>(&'a self, object: &'a ObjectHandle) -> BoxFuture<'a, Result<Box<dyn ObjectReader>>>;
+}
+
+/// Reads an object from start to end.
+///
+/// # Contract
+/// Implemented by storages. Bytes handed out before the end are not yet proven: whoever uses them must be able to throw the result away.
+pub trait ObjectReader: Send {
+    /// Returns the next bytes, or `None` after the last when length and digest are right.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the object, when length or digest differ; `Retryable` when the store fails.
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>>;
+}
+
+/// Writes one object, or bytes that stay inline if they are few.
+///
+/// # Contract
+/// Implemented by storages; used by one task at a time. Dropping or aborting a stream removes its own object and nothing else.
+/// After an error the stream can only be aborted or dropped.
+pub trait CheckpointStream: Send {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// `LimitExceeded` past the storage's limit, `Poisoned` after an earlier error, `Retryable` when the store fails.
+    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>>;
+
+    /// Returns the number of bytes written so far, buffered ones included.
+    fn position(&self) -> u64;
+
+    /// Hands buffered bytes to the store if an object is open or the inline threshold is passed.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn flush(&mut self) -> BoxFuture<'_, Result<()>>;
+
+    /// Closes the stream: inline bytes or a durable object; `None` if nothing was written.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); the object is removed then.
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Option<StateHandle>>>;
+
+    /// Gives up: removes what was written. Failures to remove are left to the storage's clean-up.
+    fn abort(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
