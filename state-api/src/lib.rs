@@ -1,4 +1,8 @@
 //! The vocabulary and the traits of Holdfast.
+
+// The derive names this crate by its path; so do the types derived in here.
+extern crate self as state_api;
+
 pub mod access;
 mod backend;
 mod byte_store;
@@ -14,6 +18,10 @@ mod storage;
 mod ttl;
 mod codec;
 pub mod compat;
+#[cfg(feature = "derive")]
+#[doc(hidden)]
+#[path = "derive_support.rs"]
+pub mod __derive;
 mod evolvable;
 pub mod hash;
 mod key_group;
@@ -39,6 +47,8 @@ pub use key_group_offsets::{GroupExtent, KeyGroupOffsets};
 pub use key_group_range::KeyGroupRange;
 pub use opaque::{Opaque, OpaqueKey, OpaqueType};
 pub use schema::{EnumSchema, Field, Fields, IntType, Schema, StructSchema, VariantSchema};
+#[cfg(feature = "derive")]
+pub use state_derive::{OrderedKey, StateKey, StateType};
 pub use state_type::{OrderedKey, StateKey, StateType};
 pub use value::{Name, Value};
 

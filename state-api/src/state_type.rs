@@ -19,6 +19,10 @@ use crate::{Result, Schema, Value};
 /// - `decode` and `from_value` return an error on any bad input; they don't panic, and don't allocate more than a constant
 ///   times the input's length.
 /// - Values have no interior mutability: a snapshot shares them with the task.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be state",
+    note = "derive it with `#[derive(StateType)]`, or wrap a type of another crate in `Opaque`"
+)]
 pub trait StateType: Sized + Clone + Send + Sync + 'static {
     /// The length of the compact encoding in bytes, if it is the same for all values.
     const FIXED_SIZE: Option<usize>;
@@ -80,12 +84,16 @@ pub trait StateType: Sized + Clone + Send + Sync + 'static {
 
 /// A [`StateType`] that state can be keyed by.
 ///
-/// Derived with `#[state(key)]` beside `#[derive(StateType)]`. Floats are not keys: `NaN` is not equal to itself, and
+/// Derived with `#[derive(StateType, StateKey)]`. Floats are not keys: `NaN` is not equal to itself, and
 /// `0.0` and `-0.0` are equal with different bytes.
 ///
 /// # Contract
 /// Called on the task's thread, once per record. `a == b` ⇔ equal compact encodings ⇔ equal stable hashes (up to the
 /// collisions of a good 64-bit hash). A stable hash never changes: not with the process, the platform or the version.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be a key of state",
+    note = "derive it with `#[derive(StateType, StateKey)]`; floats and hash maps are never keys"
+)]
 pub trait StateKey: StateType + Eq {
     /// Whether [`StateKey::flink_hash`] gives a hash for every value of the type.
     const FLINK_HASH: bool = false;
@@ -108,9 +116,15 @@ pub trait StateKey: StateType + Eq {
 
 /// A [`StateKey`] with an encoding whose byte order is the order of the values, for sorted map states.
 ///
+/// Derived with `#[derive(StateType, StateKey, OrderedKey)]`.
+///
 /// # Contract
 /// `a < b` ⇔ `encode_ordered(a) < encode_ordered(b)` compared as bytes. No encoding is a prefix of another one of the
 /// same type, so encodings may be put one after the other.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be a key of a sorted map state",
+    note = "derive it with `#[derive(StateType, StateKey, OrderedKey)]`"
+)]
 pub trait OrderedKey: StateKey + Ord {
     /// Appends the ordered encoding.
     fn encode_ordered(&self, out: &mut Vec<u8>);
