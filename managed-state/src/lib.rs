@@ -1,1 +1,3 @@
 //! Typed state over live tables or over any byte store.
+
+pub mod live;

@@ -1,0 +1,119 @@
+use std::sync::Arc;
+
+use state_api::Result;
+
+use super::layout::{EntryHasher, Layout};
+use super::part::Part;
+
+/// Keys changed between two snapshots, by region and key group.
+type ChangeSet<K, N> = Box<[Part<K, N, ()>]>;
+
+/// Unconfirmed snapshots whose changes are kept apart; changes before the oldest of them are forgotten, and a snapshot that
+/// would need them is a full one.
+const MAX_SEALED: usize = 64;
+
+/// Remembers which keys changed since the last snapshot that was confirmed.
+pub(crate) struct Capture<K, N> {
+    current: ChangeSet<K, N>,
+    sealed: Vec<(u64, Arc<ChangeSet<K, N>>)>,
+    /// The oldest snapshot since which every change is known.
+    floor: Option<u64>,
+    layout: Layout<K, N, ()>,
+}
+
+fn blank<K, N>(regions: usize) -> ChangeSet<K, N> {
+    (0..regions).map(|_| Part::default()).collect()
+}
+
+impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
+    pub(crate) fn new(regions: usize, slots: usize, hasher: EntryHasher<K, N>) -> Self {
+        let layout = Layout {
+            hasher,
+            heap: None,
+            slots,
+        };
+        Self {
+            current: blank(regions),
+            sealed: Vec::new(),
+            floor: None,
+            layout,
+        }
+    }
+
+    pub(crate) fn record(&mut self, region: usize, slot: usize, hash: u64, key: &K, namespace: &N) {
+        self.current[region].get_or_insert_with(slot, hash, key, namespace, &self.layout, || ());
+    }
+
+    /// Closes the current set under the id of a snapshot and returns what that snapshot can tell.
+    pub(crate) fn seal(&mut self, id: u64) -> Changes<K, N> {
+        let regions = self.current.len();
+        let set = std::mem::replace(&mut self.current, blank(regions));
+        self.sealed.push((id, Arc::new(set)));
+        if self.sealed.len() > MAX_SEALED {
+            let (oldest, _) = self.sealed.remove(0);
+            self.floor = Some(oldest);
+        }
+        Changes {
+            sets: self.sealed.clone(),
+            floor: self.floor,
+            hasher: self.layout.hasher,
+        }
+    }
+
+    /// Forgets what a complete snapshot holds.
+    pub(crate) fn confirm(&mut self, id: u64) {
+        if self.floor.is_none_or(|floor| floor < id) {
+            self.floor = Some(id);
+            self.sealed.retain(|(sealed, _)| *sealed > id);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let sealed = self.sealed.iter().flat_map(|(_, set)| set.iter());
+        self.current.iter().chain(sealed).map(Part::bytes).sum()
+    }
+}
+
+/// The keys changed up to a snapshot, as far back as the last one confirmed when it was taken.
+pub(crate) struct Changes<K, N> {
+    sets: Vec<(u64, Arc<ChangeSet<K, N>>)>,
+    floor: Option<u64>,
+    hasher: EntryHasher<K, N>,
+}
+
+impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
+    pub(crate) fn reach_back_to(&self, id: u64) -> bool {
+        self.floor.is_some_and(|floor| floor <= id)
+    }
+
+    pub(crate) fn for_each_since(
+        &self,
+        id: u64,
+        region: usize,
+        slot: usize,
+        mut visit: impl FnMut(&K, &N) -> Result<()>,
+    ) -> Result<()> {
+        let sets: Vec<_> = self
+            .sets
+            .iter()
+            .filter(|(sealed, _)| *sealed > id)
+            .map(|(_, set)| &set[region])
+            .collect();
+        for (i, set) in sets.iter().enumerate() {
+            for change in set.entries(slot) {
+                let newer = &sets[i + 1..];
+                let again = !newer.is_empty() && {
+                    let hash = self.hasher.hash(&change.key, &change.namespace);
+                    newer.iter().any(|set| {
+                        set.find(slot, hash, &change.key, &change.namespace)
+                            .is_some()
+                    })
+                };
+                if !again {
+                    visit(&change.key, &change.namespace)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use state_api::{Error, Result};
+
+use super::capture::Changes;
+use super::layout::Layout;
+use super::part::Part;
+use super::stack::Stack;
+
+/// How many entries are read between two looks at whether the snapshot was aborted.
+const ABORT_CHECK: usize = 1024;
+
+/// A table as it was at one moment, unreachable by later writes to the live one.
+///
+/// It may go to another thread, outlive the table, be dropped in any order with other snapshots, or be leaked: what it
+/// costs meanwhile is the copies of values that the live table writes to. The live table aborts it if those take too
+/// much memory; reading then fails, and the layers are let go at once, whether or not anybody still looks at the snapshot.
+pub struct FrozenTable<K, N, V> {
+    pub(crate) shared: Arc<Shared<K, N, V>>,
+    pub(crate) changes: Option<Changes<K, N>>,
+    pub(crate) id: u64,
+    pub(crate) len: usize,
+    pub(crate) groups: usize,
+}
+
+/// Why the live table took a snapshot back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverlayLimitReached {
+    /// Bytes of what was written since the oldest open snapshot.
+    pub overlay_bytes: usize,
+    /// Bytes that were allowed.
+    pub limit_bytes: usize,
+}
+
+impl OverlayLimitReached {
+    fn to_error(self, id: u64) -> Error {
+        Error::limit("snapshot aborted: what was written since it was taken needs too much memory")
+            .with("snapshot", id)
+            .with("overlay_bytes", self.overlay_bytes)
+            .with("limit_bytes", self.limit_bytes)
+    }
+}
+
+/// What a snapshot holds, where the live table can take it back.
+pub(crate) struct Shared<K, N, V> {
+    pub(crate) regions: Box<[Mutex<Held<K, N, V>>]>,
+    pub(crate) layout: Layout<K, N, V>,
+    pub(crate) shift: u32,
+    pub(crate) aborted: OnceLock<OverlayLimitReached>,
+    pub(crate) signal: ReleaseSignal,
+}
+
+/// The layers of a region, oldest first, and which of its key groups are released.
+pub(crate) struct Held<K, N, V> {
+    layers: Vec<Arc<Part<K, N, V>>>,
+    released: Vec<bool>,
+    remaining: usize,
+}
+
+impl<K, N, V> Held<K, N, V> {
+    pub(crate) fn new(layers: Vec<Arc<Part<K, N, V>>>, groups: usize) -> Self {
+        Self {
+            layers,
+            released: Vec::new(),
+            remaining: groups,
+        }
+    }
+}
+
+/// Tells the live table that layers were let go; raised after each of them, also when dropped.
+#[derive(Clone, Default)]
+pub(crate) struct ReleaseSignal(Arc<AtomicUsize>);
+
+impl ReleaseSignal {
+    pub(crate) fn raise(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Raises the signal when dropped; as the last field of a struct it does so after the others are gone.
+struct RaiseOnDrop(ReleaseSignal);
+
+impl Drop for RaiseOnDrop {
+    fn drop(&mut self) {
+        self.0.raise();
+    }
+}
+
+impl<K, N, V> Shared<K, N, V> {
+    fn lock(&self, region: usize) -> MutexGuard<'_, Held<K, N, V>> {
+        self.regions[region]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn let_go(&self, region: usize) {
+        let layers = std::mem::take(&mut self.lock(region).layers);
+        if !layers.is_empty() {
+            drop(layers);
+            self.signal.raise();
+        }
+    }
+
+    /// Takes the snapshot back; its owner sees the reason.
+    pub(crate) fn abort(&self, reason: OverlayLimitReached) -> bool {
+        let first = self.aborted.set(reason).is_ok();
+        (0..self.regions.len()).for_each(|region| self.let_go(region));
+        first
+    }
+
+    /// Says whether the snapshot still holds layers.
+    pub(crate) fn is_holding(&self) -> bool {
+        (0..self.regions.len()).any(|region| !self.lock(region).layers.is_empty())
+    }
+}
+
+impl<K, N, V> FrozenTable<K, N, V> {
+    /// Returns the id under which the snapshot was taken.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the number of entries in all key groups.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Says whether the table was empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the number of key groups.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// Returns why the live table took the snapshot back, if it did.
+    #[must_use]
+    pub fn aborted(&self) -> Option<OverlayLimitReached> {
+        self.shared.aborted.get().copied()
+    }
+
+    fn locate(&self, group: usize) -> (usize, usize) {
+        assert!(group < self.groups, "key group {group} of {}", self.groups);
+        (
+            group >> self.shared.shift,
+            group & (self.shared.layout.slots - 1),
+        )
+    }
+
+    /// Lets go of a key group that is not needed any more; again is no error.
+    ///
+    /// The table takes the memory back as soon as all groups of a region are released: with up to 128 key groups each is a
+    /// region of its own.
+    ///
+    /// # Panics
+    /// If the table has no such group.
+    pub fn release_group(&self, group: usize) {
+        let (region, slot) = self.locate(group);
+        let mut held = self.shared.lock(region);
+        if held.released.is_empty() {
+            held.released = vec![false; self.shared.layout.slots];
+        }
+        if std::mem::replace(&mut held.released[slot], true) {
+            return;
+        }
+        held.remaining -= 1;
+        if held.remaining == 0 {
+            drop(held);
+            self.shared.let_go(region);
+        }
+    }
+
+    /// Opens a key group for reading. Its layers stay in memory while the returned value lives, so it must not be kept
+    /// while waiting for anything.
+    ///
+    /// # Errors
+    /// `LimitExceeded` if the live table took the snapshot back, `InvalidArgument` if the group is released.
+    ///
+    /// # Panics
+    /// If the table has no such group.
+    pub fn group(&self, group: usize) -> Result<FrozenGroup<'_, K, N, V>> {
+        let (region, slot) = self.locate(group);
+        let held = self.shared.lock(region);
+        if let Some(reason) = self.shared.aborted.get() {
+            return Err(reason.to_error(self.id));
+        }
+        if held.released.get(slot).copied().unwrap_or(false) {
+            return Err(Error::invalid("the key group is released")
+                .with("group", group)
+                .with("snapshot", self.id));
+        }
+        let layers = held.layers.clone();
+        Ok(FrozenGroup {
+            table: self,
+            slot,
+            group,
+            layers,
+            _raise: RaiseOnDrop(self.shared.signal.clone()),
+        })
+    }
+}
+
+impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
+    /// Calls a function for each entry of a key group, each key once, and returns how many there were.
+    ///
+    /// # Errors
+    /// As [`FrozenTable::group`], also half-way; and what the function returns.
+    pub fn for_each(
+        &self,
+        group: usize,
+        mut visit: impl FnMut(&K, &N, &V) -> Result<()>,
+    ) -> Result<u64> {
+        let frozen = self.group(group)?;
+        let mut count = 0;
+        for (key, namespace, value) in frozen.iter() {
+            visit(key, namespace, value)?;
+            count += 1;
+            if count as usize % ABORT_CHECK == 0 {
+                frozen.check()?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Says whether the keys changed since a snapshot are known: it must be no older than the last one confirmed.
+    #[must_use]
+    pub fn knows_changes_since(&self, id: u64) -> bool {
+        self.changes
+            .as_ref()
+            .is_some_and(|changes| changes.reach_back_to(id))
+    }
+
+    /// Calls a function for each key of a group changed after a snapshot, once, with its value or `None` if it was removed.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if changes since then are not known; else as [`FrozenTable::for_each`].
+    pub fn for_each_change_since(
+        &self,
+        id: u64,
+        group: usize,
+        mut visit: impl FnMut(&K, &N, Option<&V>) -> Result<()>,
+    ) -> Result<u64> {
+        let Some(changes) = self
+            .changes
+            .as_ref()
+            .filter(|changes| changes.reach_back_to(id))
+        else {
+            return Err(Error::invalid("changes since that snapshot are not known")
+                .with("since", id)
+                .with("snapshot", self.id));
+        };
+        let (region, slot) = self.locate(group);
+        let frozen = self.group(group)?;
+        let stack = frozen.stack();
+        let mut count = 0;
+        changes.for_each_since(id, region, slot, |key, namespace| {
+            let hash = self.shared.layout.hasher.hash(key, namespace);
+            visit(key, namespace, stack.get(slot, hash, key, namespace))?;
+            count += 1;
+            if count as usize % ABORT_CHECK == 0 {
+                frozen.check()?;
+            }
+            Ok(())
+        })?;
+        Ok(count)
+    }
+}
+
+impl<K, N, V> Drop for FrozenTable<K, N, V> {
+    fn drop(&mut self) {
+        (0..self.shared.regions.len()).for_each(|region| self.shared.let_go(region));
+    }
+}
+
+impl<K, N, V> fmt::Debug for FrozenTable<K, N, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrozenTable")
+            .field("id", &self.id)
+            .field("len", &self.len)
+            .field("groups", &self.groups)
+            .field("aborted", &self.aborted())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One key group of a snapshot, open for reading.
+pub struct FrozenGroup<'a, K, N, V> {
+    table: &'a FrozenTable<K, N, V>,
+    slot: usize,
+    group: usize,
+    layers: Vec<Arc<Part<K, N, V>>>,
+    _raise: RaiseOnDrop,
+}
+
+impl<K: Eq + Clone, N: Eq + Clone, V> FrozenGroup<'_, K, N, V> {
+    fn stack(&self) -> Stack<'_, K, N, V> {
+        Stack::new(
+            &self.table.shared.layout,
+            self.layers.iter().rev().map(Arc::as_ref),
+        )
+    }
+
+    /// Returns an iterator over the entries, each key once.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &N, &V)> {
+        self.stack()
+            .entries(self.slot)
+            .map(|e| (&e.key, &e.namespace, &e.value))
+    }
+
+    /// Fails if the live table took the snapshot back since the group was opened.
+    ///
+    /// # Errors
+    /// `LimitExceeded` with the reason.
+    pub fn check(&self) -> Result<()> {
+        match self.table.shared.aborted.get() {
+            None => Ok(()),
+            Some(reason) => Err(reason.to_error(self.table.id)),
+        }
+    }
+}
+
+impl<K, N, V> fmt::Debug for FrozenGroup<'_, K, N, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrozenGroup")
+            .field("group", &self.group)
+            .field("layers", &self.layers.len())
+            .finish_non_exhaustive()
+    }
+}

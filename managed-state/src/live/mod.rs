@@ -1,0 +1,43 @@
+//! Live tables: typed objects in memory that can be frozen at any moment without stopping.
+//!
+//! A [`LiveTable`] holds one state of one subtask: entries (key, namespace, value) over a range of key groups. Without a
+//! snapshot an access is a lookup in a bare hash table. [`LiveTable::freeze`] turns what is there into shared layers in a
+//! time that does not depend on their size, and later writes go to new layers above them; once the snapshot is gone the
+//! layers are merged, a few entries per write.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `table` | [`LiveTable`]: keyed access |
+//! | `snapshots` | freezing, merging, limits, accounting |
+//! | `visit` | enumeration of live entries |
+//! | `frozen` | [`FrozenTable`]: what a snapshot reads |
+//! | `region`, `part`, `tables` | the stack of layers, one layer, its size-bounded hash tables |
+//! | `stack` | reading layers as one |
+//! | `capture` | which keys changed since a confirmed snapshot |
+//! | `list`, `map`, `sorted_map` | nested collections that share structure with their snapshots |
+
+mod capture;
+mod frozen;
+mod layout;
+mod list;
+mod map;
+mod part;
+mod region;
+mod snapshots;
+mod sorted_map;
+mod stack;
+mod table;
+mod tables;
+mod visit;
+
+#[cfg(test)]
+mod tests;
+
+pub use frozen::{FrozenGroup, FrozenTable, OverlayLimitReached};
+pub use layout::{EntryHasher, HeapSize};
+pub use list::LiveList;
+pub use map::LiveMap;
+pub use snapshots::{OverlayLimit, TableStats};
+pub use sorted_map::LiveSortedMap;
+pub use table::{Change, LiveTable};
+pub use visit::{PageCursor, SweepCursor};

@@ -1,0 +1,104 @@
+use super::layout::{Entry, Layout};
+use super::part::Part;
+use super::region::MAX_FROZEN;
+
+/// The layers of a region to be read as one, newest first.
+pub(crate) struct Stack<'a, K, N, V> {
+    parts: [Option<&'a Part<K, N, V>>; MAX_FROZEN + 2],
+    len: usize,
+    layout: &'a Layout<K, N, V>,
+}
+
+impl<K, N, V> Clone for Stack<'_, K, N, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, N, V> Copy for Stack<'_, K, N, V> {}
+
+impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
+    /// Stacks layers that come newest first.
+    pub(crate) fn new(
+        layout: &'a Layout<K, N, V>,
+        layers: impl Iterator<Item = &'a Part<K, N, V>>,
+    ) -> Self {
+        let mut stack = Self {
+            parts: [None; MAX_FROZEN + 2],
+            len: 0,
+            layout,
+        };
+        for layer in layers {
+            stack.parts[stack.len] = Some(layer);
+            stack.len += 1;
+        }
+        stack
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn layer(&self, layer: usize) -> Option<&'a Part<K, N, V>> {
+        self.parts.get(layer).copied().flatten()
+    }
+
+    /// Says whether an entry of a layer is hidden or replaced by a newer one.
+    pub(crate) fn is_shadowed(&self, layer: usize, slot: usize, entry: &Entry<K, N, V>) -> bool {
+        if layer == 0 {
+            return false;
+        }
+        let hash = self.layout.hash(entry);
+        self.parts[..layer]
+            .iter()
+            .flatten()
+            .any(|newer| newer.shadows(slot, entry, hash))
+    }
+
+    /// Reads one key.
+    pub(crate) fn get(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> Option<&'a V> {
+        for part in self.parts.iter().flatten() {
+            if let Some(value) = part.get(slot, hash, key, namespace) {
+                return Some(value);
+            }
+            if part.is_dead(slot, hash, key, namespace) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Yields the entries of a key group, each key once.
+    pub(crate) fn entries(self, slot: usize) -> impl Iterator<Item = &'a Entry<K, N, V>> {
+        let layers = self.parts.into_iter().flatten().enumerate();
+        layers.flat_map(move |(layer, part)| {
+            part.entries(slot)
+                .filter(move |entry| !self.is_shadowed(layer, slot, entry))
+        })
+    }
+
+    /// Yields the keys of a key group whose hashes lie in one of `slices` slices.
+    pub(crate) fn for_each_in_slice(
+        &self,
+        slot: usize,
+        slice: usize,
+        slices: usize,
+        mut visit: impl FnMut(&'a Entry<K, N, V>),
+    ) {
+        for (layer, part) in self.parts.iter().flatten().enumerate() {
+            let Some(tables) = part.tables(slot) else {
+                continue;
+            };
+            tables.for_each_in_slice(
+                slice,
+                slices,
+                |e| self.layout.hash(e),
+                |entry| {
+                    if !self.is_shadowed(layer, slot, entry) {
+                        visit(entry);
+                    }
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,431 @@
+use std::fmt;
+
+use super::capture::Capture;
+use super::layout::{EntryHasher, HeapSize, Layout};
+use super::region::Region;
+use super::snapshots::Snapshots;
+
+/// Regions of a table at most: freezing costs one allocation for each.
+const MAX_REGIONS: usize = 128;
+
+/// The entries of one state over a contiguous range of key groups.
+///
+/// Callers pass the index of the key group within the range and the hash of key and namespace, which they compute once per
+/// record; the hash must be the one that the table's [`EntryHasher`] gives. Values must not change through shared
+/// references (no interior mutability): a snapshot would see it.
+///
+/// All operations panic if the group index is out of range.
+pub struct LiveTable<K, N, V> {
+    pub(crate) regions: Box<[Region<K, N, V>]>,
+    pub(crate) shift: u32,
+    pub(crate) layout: Layout<K, N, V>,
+    pub(crate) len: usize,
+    pub(crate) capture: Option<Box<Capture<K, N>>>,
+    pub(crate) snapshots: Snapshots<K, N, V>,
+    pub(crate) first_group: u16,
+    pub(crate) groups: usize,
+}
+
+/// What [`LiveTable::modify`] does with the entry after its function returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<V> {
+    /// Leaves the entry as the function left it, or absent.
+    Keep,
+    /// Sets the value.
+    Put(V),
+    /// Removes the entry.
+    Remove,
+}
+
+impl<K, N, V> LiveTable<K, N, V>
+where
+    K: Eq + Clone,
+    N: Eq + Clone,
+    V: Clone,
+{
+    /// Creates an empty table over `groups` key groups from `first_group` on.
+    #[must_use]
+    pub fn new(first_group: u16, groups: usize, hasher: EntryHasher<K, N>) -> Self {
+        let slots = groups.div_ceil(MAX_REGIONS).max(1).next_power_of_two();
+        Self {
+            regions: (0..groups.div_ceil(slots))
+                .map(|_| Region::default())
+                .collect(),
+            shift: slots.ilog2(),
+            layout: Layout {
+                hasher,
+                heap: None,
+                slots,
+            },
+            len: 0,
+            capture: None,
+            snapshots: Snapshots::default(),
+            first_group,
+            groups,
+        }
+    }
+
+    /// Counts what entries own on the heap; without it they are taken to own nothing.
+    ///
+    /// # Panics
+    /// If the table has entries already.
+    #[must_use]
+    pub fn with_heap_size(mut self, heap_size: HeapSize<K, N, V>) -> Self {
+        assert!(self.len == 0, "the heap size is set before the first entry");
+        self.layout.heap = Some(heap_size);
+        self
+    }
+
+    /// Remembers which keys change between snapshots, for those that store only changes.
+    ///
+    /// # Panics
+    /// If the table has entries already.
+    #[must_use]
+    pub fn with_change_capture(mut self) -> Self {
+        assert!(
+            self.len == 0,
+            "change capture is set before the first entry"
+        );
+        let capture = Capture::new(self.regions.len(), self.layout.slots, self.layout.hasher);
+        self.capture = Some(Box::new(capture));
+        self
+    }
+
+    /// Returns the first key group.
+    #[must_use]
+    pub fn first_group(&self) -> u16 {
+        self.first_group
+    }
+
+    /// Returns the number of key groups.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// Returns the number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Says whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn locate(&self, group: usize) -> (usize, usize) {
+        (group >> self.shift, group & (self.layout.slots - 1))
+    }
+
+    #[inline]
+    fn check_hash(&self, hash: u64, key: &K, namespace: &N) {
+        debug_assert_eq!(
+            hash,
+            self.layout.hasher.hash(key, namespace),
+            "the caller's hash is not the table's"
+        );
+    }
+
+    /// Reads the value of a key.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
+        self.check_hash(hash, key, namespace);
+        let (region, slot) = self.locate(group);
+        let region = &self.regions[region];
+        match region.top.get(slot, hash, key, namespace) {
+            Some(value) => Some(value),
+            None if region.below.is_none() => None,
+            None => region.get_below(slot, hash, key, namespace),
+        }
+    }
+
+    /// Says whether a key has a value.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, group: usize, hash: u64, key: &K, namespace: &N) -> bool {
+        self.get(group, hash, key, namespace).is_some()
+    }
+
+    /// Returns the value of a key to be changed in place. It is copied first if a snapshot holds it.
+    ///
+    /// If the change alters what the value owns on the heap, tell it by [`LiveTable::adjust_heap`], or use
+    /// [`LiveTable::modify`], which measures the value before and after.
+    #[inline]
+    pub fn get_mut(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&mut V> {
+        self.check_hash(hash, key, namespace);
+        if self.capture.is_some() {
+            self.capture_present(group, hash, key, namespace);
+        }
+        let (region, slot) = self.locate(group);
+        if self.regions[region].below.is_some() {
+            return self.get_mut_layered(group, hash, key, namespace);
+        }
+        self.regions[region].top.get_mut(slot, hash, key, namespace)
+    }
+
+    /// Sets the value of a key; says whether it had one.
+    ///
+    /// A value held by a snapshot is not copied.
+    #[inline]
+    pub fn insert(&mut self, group: usize, hash: u64, key: &K, namespace: &N, value: V) -> bool {
+        self.check_hash(hash, key, namespace);
+        if self.capture.is_some() {
+            self.capture_change(group, hash, key, namespace);
+        }
+        let (region, slot) = self.locate(group);
+        if self.regions[region].below.is_some() {
+            return self.insert_layered(group, hash, key, namespace, value);
+        }
+        let had = self.regions[region]
+            .top
+            .replace(slot, hash, key, namespace, value, &self.layout)
+            .is_some();
+        self.len += usize::from(!had);
+        had
+    }
+
+    /// Returns the value of a key, inserting what the function makes if there is none.
+    ///
+    /// What [`LiveTable::get_mut`] says of the heap holds here too.
+    #[inline]
+    pub fn get_or_insert_with(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+        make: impl FnOnce() -> V,
+    ) -> &mut V {
+        self.check_hash(hash, key, namespace);
+        if self.capture.is_some() {
+            self.capture_change(group, hash, key, namespace);
+        }
+        let (region, slot) = self.locate(group);
+        if self.regions[region].below.is_some() {
+            return self.get_or_insert_layered(group, hash, key, namespace, make);
+        }
+        let top = &mut self.regions[region].top;
+        let (value, new) = top.get_or_insert_with(slot, hash, key, namespace, &self.layout, make);
+        self.len += usize::from(new);
+        value
+    }
+
+    /// Removes a key; says whether it had a value.
+    #[inline]
+    pub fn remove(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> bool {
+        self.check_hash(hash, key, namespace);
+        if self.capture.is_some() {
+            self.capture_present(group, hash, key, namespace);
+        }
+        let (region, slot) = self.locate(group);
+        if self.regions[region].below.is_some() {
+            return self
+                .remove_layered(group, hash, key, namespace, false)
+                .is_some();
+        }
+        let had = self.regions[region]
+            .top
+            .remove(slot, hash, key, namespace, &self.layout)
+            .is_some();
+        self.len -= usize::from(had);
+        had
+    }
+
+    /// Removes a key and returns its value, a clone if a snapshot holds it.
+    #[inline]
+    pub fn take(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<V> {
+        self.check_hash(hash, key, namespace);
+        if self.capture.is_some() {
+            self.capture_present(group, hash, key, namespace);
+        }
+        let (region, slot) = self.locate(group);
+        if self.regions[region].below.is_some() {
+            return self
+                .remove_layered(group, hash, key, namespace, true)
+                .and_then(|removed| removed.0);
+        }
+        let value = self.regions[region]
+            .top
+            .remove(slot, hash, key, namespace, &self.layout);
+        self.len -= usize::from(value.is_some());
+        value
+    }
+
+    /// Sets the value of a key and returns the old one, a clone if a snapshot holds it.
+    pub fn replace(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+        value: V,
+    ) -> Option<V> {
+        let mut value = Some(value);
+        self.modify(group, hash, key, namespace, |old| {
+            match (old, value.take()) {
+                (Some(old), Some(value)) => (Change::Keep, Some(std::mem::replace(old, value))),
+                (_, Some(value)) => (Change::Put(value), None),
+                (_, None) => (Change::Keep, None),
+            }
+        })
+    }
+
+    /// Reads, changes, sets or removes a value in one lookup: the function gets what is there and says what to do.
+    #[inline]
+    pub fn modify<R>(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+        change: impl FnOnce(Option<&mut V>) -> (Change<V>, R),
+    ) -> R {
+        let heap = self.layout.heap;
+        let (mut found, mut delta) = (false, 0_isize);
+        let (then, result) = match self.get_mut(group, hash, key, namespace) {
+            None => change(None),
+            Some(value) => {
+                found = true;
+                let before = heap.map(|heap| heap(key, namespace, value));
+                let (then, result) = change(Some(value));
+                if let (Some(heap), Some(before)) = (heap, before) {
+                    delta = heap(key, namespace, value)
+                        .wrapping_sub(before)
+                        .cast_signed();
+                }
+                (then, result)
+            }
+        };
+        if delta != 0 {
+            self.adjust_heap(group, hash, key, namespace, delta);
+        }
+        match then {
+            Change::Keep => {}
+            Change::Put(value) => {
+                self.insert(group, hash, key, namespace, value);
+            }
+            Change::Remove if found => {
+                self.remove(group, hash, key, namespace);
+            }
+            Change::Remove => {}
+        }
+        result
+    }
+
+    /// Tells by how many bytes the heap of a value changed through [`LiveTable::get_mut`].
+    #[inline]
+    pub fn adjust_heap(&mut self, group: usize, hash: u64, key: &K, namespace: &N, delta: isize) {
+        let (region, slot) = self.locate(group);
+        let region = &mut self.regions[region];
+        if region.below.is_none() {
+            region.top.adjust_heap(delta);
+        } else {
+            region.adjust_heap(slot, hash, key, namespace, delta);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_mut_layered(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+    ) -> Option<&mut V> {
+        self.turn();
+        let (region, slot) = self.locate(group);
+        let written = self.regions[region].get_mut(slot, hash, key, namespace, &self.layout);
+        self.snapshots.copies += u64::from(written.copied);
+        written.result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_layered(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+        value: V,
+    ) -> bool {
+        self.turn();
+        let (region, slot) = self.locate(group);
+        let had = self.regions[region].insert(slot, hash, key, namespace, value, &self.layout);
+        self.len += usize::from(!had);
+        had
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_or_insert_layered(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+        make: impl FnOnce() -> V,
+    ) -> &mut V {
+        self.turn();
+        let (region, slot) = self.locate(group);
+        let region = &mut self.regions[region];
+        let found = region.contains(slot, hash, key, namespace);
+        if !found {
+            self.len += 1;
+            return region.insert_new(slot, hash, key, namespace, make(), &self.layout);
+        }
+        let written = region.get_mut(slot, hash, key, namespace, &self.layout);
+        self.snapshots.copies += u64::from(written.copied);
+        written.result.expect("the key was found a moment ago")
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn remove_layered(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+        wanted: bool,
+    ) -> Option<super::region::Removed<V>> {
+        self.turn();
+        let (region, slot) = self.locate(group);
+        let written = self.regions[region].remove(slot, hash, key, namespace, &self.layout, wanted);
+        self.snapshots.copies += u64::from(written.copied);
+        self.len -= usize::from(written.result.is_some());
+        written.result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn capture_change(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
+        let (region, slot) = self.locate(group);
+        if let Some(capture) = &mut self.capture {
+            capture.record(region, slot, hash, key, namespace);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn capture_present(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
+        if self.contains(group, hash, key, namespace) {
+            self.capture_change(group, hash, key, namespace);
+        }
+    }
+}
+
+impl<K, N, V> fmt::Debug for LiveTable<K, N, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveTable")
+            .field("first_group", &self.first_group)
+            .field("groups", &self.groups)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}

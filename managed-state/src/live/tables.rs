@@ -1,0 +1,376 @@
+use std::mem;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as TableEntry;
+
+/// The hash bits that choose a table start here: hashbrown takes a bucket from the low bits and a tag from the top seven.
+const SPREAD_SHIFT: u32 = 40;
+
+/// The entries of one key group: tables bounded in size, split one at a time as in linear hashing (Litwin, 1980).
+///
+/// With `n` tables an entry lives in table `spread & mask`, or one level down if that table does not exist yet, so the only
+/// state is the number of tables. The mean table holds at most [`Tables::TARGET`] entries; a table that waits for its split
+/// holds twice that, which is what one growing step may have to move.
+pub(crate) struct Tables<E> {
+    tables: Box<[HashTable<E>]>,
+    /// `tables.len().next_power_of_two() - 1`.
+    mask: usize,
+    len: usize,
+}
+
+/// Where an entry lies until the next structural change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    table: usize,
+    bucket: usize,
+}
+
+/// A position in a walk over buckets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BucketCursor {
+    table: usize,
+    bucket: usize,
+}
+
+impl<E> Default for Tables<E> {
+    fn default() -> Self {
+        Self {
+            tables: Box::default(),
+            mask: 0,
+            len: 0,
+        }
+    }
+}
+
+impl<E> Tables<E> {
+    /// The bucket count up to which a table grows: what one step moves stays below about half a megabyte.
+    const MAX_BUCKETS: usize = {
+        let size = if mem::size_of::<E>() == 0 {
+            1
+        } else {
+            mem::size_of::<E>()
+        };
+        let mut buckets = 16_384;
+        while buckets > 256 && buckets * size > 512 * 1024 {
+            buckets /= 2;
+        }
+        buckets
+    };
+
+    /// The mean number of entries a table past which the next one is split: with twice that, and three standard
+    /// deviations, a table still fits its buckets at a load of 7/8.
+    pub(crate) const TARGET: usize = Self::MAX_BUCKETS * 13 / 32;
+
+    #[inline]
+    fn index(&self, hash: u64) -> usize {
+        let index = (hash >> SPREAD_SHIFT) as usize & self.mask;
+        if index < self.tables.len() {
+            index
+        } else {
+            index & (self.mask >> 1)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&E> {
+        self.tables.get(self.index(hash))?.find(hash, eq)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&mut E> {
+        let index = self.index(hash);
+        self.tables.get_mut(index)?.find_mut(hash, eq)
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<Place> {
+        let table = self.index(hash);
+        let bucket = self.tables.get(table)?.find_bucket_index(hash, eq)?;
+        Some(Place { table, bucket })
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, place: Place) -> &E {
+        self.tables[place.table]
+            .get_bucket(place.bucket)
+            .expect("a place is used before the table changes")
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut E {
+        self.tables[place.table]
+            .get_bucket_mut(place.bucket)
+            .expect("a place is used before the table changes")
+    }
+
+    /// Finds an entry or the bucket for a new one; [`Vacancy::fill`] takes it.
+    #[inline]
+    pub(crate) fn entry(
+        &mut self,
+        hash: u64,
+        eq: impl FnMut(&E) -> bool,
+        rehash: impl Fn(&E) -> u64,
+        bytes: &mut usize,
+    ) -> Result<&mut E, Vacancy<'_, E>> {
+        let mut index = self.index(hash);
+        let full = match self.tables.get(index) {
+            Some(table) => {
+                table.len() == table.capacity() || self.len >= self.tables.len() * Self::TARGET
+            }
+            None => true,
+        };
+        if full {
+            self.make_room(hash, &rehash, bytes);
+            index = self.index(hash);
+        }
+        match self.tables[index].entry(hash, eq, rehash) {
+            TableEntry::Occupied(found) => Ok(found.into_mut()),
+            TableEntry::Vacant(slot) => Err(Vacancy {
+                slot,
+                len: &mut self.len,
+            }),
+        }
+    }
+
+    /// Removes an entry.
+    #[inline]
+    pub(crate) fn remove(
+        &mut self,
+        hash: u64,
+        eq: impl FnMut(&E) -> bool,
+        rehash: impl Fn(&E) -> u64,
+        bytes: &mut usize,
+    ) -> Option<E> {
+        let index = self.index(hash);
+        let table = self.tables.get_mut(index)?;
+        let Ok(found) = table.find_entry(hash, eq) else {
+            return None;
+        };
+        let (entry, _) = found.remove();
+        self.len -= 1;
+        if table.num_buckets() > 32 && table.len() * 8 < table.num_buckets() {
+            self.give_back(index, &rehash, bytes);
+        }
+        Some(entry)
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
+        self.tables.iter().flat_map(HashTable::iter)
+    }
+
+    /// Returns the bytes that the tables have allocated.
+    pub(crate) fn allocated(&self) -> usize {
+        self.tables
+            .iter()
+            .map(HashTable::allocation_size)
+            .sum::<usize>()
+            + self.directory_bytes()
+    }
+
+    fn directory_bytes(&self) -> usize {
+        self.tables.len() * mem::size_of::<HashTable<E>>()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, hash: u64, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
+        if self.tables.is_empty() {
+            self.push(HashTable::new(), bytes);
+        } else if self.len >= self.tables.len() * Self::TARGET {
+            self.split(rehash, bytes);
+        }
+        let index = self.index(hash);
+        let table = &mut self.tables[index];
+        if table.len() == table.capacity() {
+            let before = table.allocation_size();
+            table.reserve(1, rehash);
+            *bytes = *bytes + table.allocation_size() - before;
+        }
+    }
+
+    fn push(&mut self, table: HashTable<E>, bytes: &mut usize) {
+        *bytes += table.allocation_size() + mem::size_of::<HashTable<E>>();
+        let mut tables = mem::take(&mut self.tables).into_vec();
+        tables.reserve_exact(1);
+        tables.push(table);
+        self.tables = tables.into_boxed_slice();
+        self.mask = self.tables.len().next_power_of_two() - 1;
+    }
+
+    /// The table whose entries are shared with table `index`, and the bit that tells them apart.
+    fn partner(index: usize) -> (usize, usize) {
+        let level = 1 << index.ilog2();
+        (index - level, level)
+    }
+
+    fn split(&mut self, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
+        let (from, level) = Self::partner(self.tables.len());
+        let old = mem::take(&mut self.tables[from]);
+        let half = old.len() / 2 + old.len() / 32;
+        let (mut low, mut high) = (
+            HashTable::with_capacity(half),
+            HashTable::with_capacity(half),
+        );
+        *bytes -= old.allocation_size();
+        for entry in old {
+            let hash = rehash(&entry);
+            let side = if (hash >> SPREAD_SHIFT) as usize & level == 0 {
+                &mut low
+            } else {
+                &mut high
+            };
+            side.insert_unique(hash, entry, rehash);
+        }
+        *bytes += low.allocation_size();
+        self.tables[from] = low;
+        self.push(high, bytes);
+    }
+
+    /// Returns memory after removals: joins the last table with its partner, or shrinks a sparse one.
+    #[cold]
+    #[inline(never)]
+    fn give_back(&mut self, index: usize, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
+        if self.tables.len() > 1 && self.len * 4 < self.tables.len() * Self::TARGET {
+            let mut tables = mem::take(&mut self.tables).into_vec();
+            let before: usize;
+            if let Some(last) = tables.pop() {
+                let (into, _) = Self::partner(tables.len());
+                let into = &mut tables[into];
+                before = last.allocation_size()
+                    + into.allocation_size()
+                    + mem::size_of::<HashTable<E>>();
+                for entry in last {
+                    into.insert_unique(rehash(&entry), entry, rehash);
+                }
+                *bytes = *bytes + into.allocation_size() - before;
+            }
+            self.tables = tables.into_boxed_slice();
+            self.mask = self.tables.len().next_power_of_two() - 1;
+        } else {
+            let table = &mut self.tables[index];
+            let before = table.allocation_size();
+            table.shrink_to(table.len() * 2, rehash);
+            *bytes = *bytes + table.allocation_size() - before;
+        }
+    }
+
+    /// Takes out entries in bucket order until the budget is used up; returns false once nothing is left.
+    ///
+    /// A visited bucket costs one, a moved entry `cost`. Tables are freed as they become empty.
+    pub(crate) fn drain(
+        &mut self,
+        cursor: &mut BucketCursor,
+        budget: &mut usize,
+        cost: usize,
+        bytes: &mut usize,
+        mut sink: impl FnMut(E),
+    ) -> bool {
+        while *budget > 0 {
+            let Some(table) = self.tables.get_mut(cursor.table) else {
+                *cursor = BucketCursor::default();
+                if self.len == 0 {
+                    *bytes -= self.directory_bytes();
+                    *self = Self::default();
+                    return false;
+                }
+                continue;
+            };
+            if table.is_empty() || cursor.bucket >= table.num_buckets() {
+                cursor.bucket = 0;
+                if table.is_empty() {
+                    *bytes -= table.allocation_size();
+                    *table = HashTable::new();
+                    cursor.table += 1;
+                    *budget -= 1;
+                }
+                continue;
+            }
+            *budget -= 1;
+            if let Ok(found) = table.get_bucket_entry(cursor.bucket) {
+                let (entry, _) = found.remove();
+                self.len -= 1;
+                *budget = budget.saturating_sub(cost);
+                sink(entry);
+            }
+            cursor.bucket += 1;
+        }
+        true
+    }
+
+    /// Visits the entries of up to `buckets` buckets from a cursor on; returns false at the end.
+    pub(crate) fn walk<'a>(
+        &'a self,
+        cursor: &mut BucketCursor,
+        buckets: &mut usize,
+        mut visit: impl FnMut(&'a E),
+    ) -> bool {
+        while let Some(table) = self.tables.get(cursor.table) {
+            if table.is_empty() || cursor.bucket >= table.num_buckets() {
+                *cursor = BucketCursor {
+                    table: cursor.table + 1,
+                    bucket: 0,
+                };
+                continue;
+            }
+            if *buckets == 0 {
+                return true;
+            }
+            *buckets -= 1;
+            if let Some(entry) = table.get_bucket(cursor.bucket) {
+                visit(entry);
+            }
+            cursor.bucket += 1;
+        }
+        *cursor = BucketCursor::default();
+        false
+    }
+
+    /// Visits the entries whose spread bits end in `slice` (of `slices`, a power of two), wherever they are now.
+    pub(crate) fn for_each_in_slice<'a>(
+        &'a self,
+        slice: usize,
+        slices: usize,
+        rehash: impl Fn(&E) -> u64,
+        mut visit: impl FnMut(&'a E),
+    ) {
+        let in_slice =
+            |entry: &&E| (rehash(entry) >> SPREAD_SHIFT) as usize & (slices - 1) == slice;
+        if self.mask < slices {
+            let table = self.tables.get(self.index((slice as u64) << SPREAD_SHIFT));
+            table
+                .into_iter()
+                .flat_map(HashTable::iter)
+                .filter(in_slice)
+                .for_each(&mut visit);
+        } else {
+            // The tables are split finer than the slices: those of a slice have numbers that end in it.
+            let tables = self.tables.iter().skip(slice).step_by(slices);
+            tables.flat_map(HashTable::iter).for_each(&mut visit);
+        }
+    }
+}
+
+/// The bucket for a new entry.
+pub(crate) struct Vacancy<'a, E> {
+    slot: hashbrown::hash_table::VacantEntry<'a, E>,
+    len: &'a mut usize,
+}
+
+impl<'a, E> Vacancy<'a, E> {
+    #[inline]
+    pub(crate) fn fill(self, entry: E) -> &'a mut E {
+        *self.len += 1;
+        self.slot.insert(entry).into_mut()
+    }
+}
