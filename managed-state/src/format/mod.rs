@@ -1,0 +1,33 @@
+//! The canonical format of keyed state: one stream, ordered by key group, written and read by every backend.
+//!
+//! The layout of every byte is in `docs/formats/canonical.md`. Live tables and byte stores write it alike, so a job moves
+//! between backends, and a snapshot is read by other tools with the metadata alone.
+mod composite;
+mod elements;
+mod group_reader;
+mod group_writer;
+mod header;
+mod persist;
+mod pipe;
+mod restore;
+mod source;
+mod store_source;
+
+#[cfg(test)]
+pub(crate) mod test_storage;
+#[cfg(test)]
+mod tests;
+
+pub use composite::{CompositeLayout, group_end, group_of_prefix, put_group_prefix};
+pub use elements::{Elements, put_element, put_encoded_element, split_timestamp};
+pub use group_reader::{Entries, GroupReader, Section};
+pub use group_writer::GroupWriter;
+pub use header::{CANONICAL, HEADER_LEN};
+pub use persist::{FrozenTablesSnapshot, persist_groups};
+pub use restore::{load_tables, restore_groups, restore_into_store};
+pub use store_source::{CanonicalColumn, canonical_snapshot};
+
+pub(crate) use header::{check_header, header};
+pub(crate) use persist::upload;
+pub(crate) use pipe::ChunkWriter;
+pub(crate) use restore::read_all;

@@ -1,0 +1,289 @@
+//! Encoded bytes on their way from a CPU thread to the store: bounded in memory, then in a local file.
+//!
+//! The encoder never waits for the store, so frozen state is let go once it is encoded, not once it is uploaded.
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use futures_util::future::poll_fn;
+use state_api::{Error, PersistContext, Result};
+
+/// Encoded bytes that may wait in memory.
+pub(crate) const MEMORY_LIMIT: usize = 8 << 20;
+
+/// The most that is read from the spill file at once.
+const READ_SIZE: u64 = 1 << 20;
+
+/// What the reader gets next.
+pub(crate) enum Piece<T> {
+    Chunk(Bytes),
+    End(T),
+}
+
+/// Creates the two ends; `T` is what the encoder reports when all is encoded.
+pub(crate) fn pipe<T>(
+    spill_dir: Option<PathBuf>,
+    memory_limit: usize,
+) -> (ChunkWriter<T>, ChunkReader<T>) {
+    let shared = Arc::new(Shared {
+        queue: Mutex::new(Queue::default()),
+    });
+    let writer = ChunkWriter {
+        shared: Arc::clone(&shared),
+        spill_dir,
+        spill: None,
+        memory_limit,
+        ended: false,
+    };
+    (
+        writer,
+        ChunkReader {
+            shared,
+            spill: None,
+        },
+    )
+}
+
+struct Shared<T> {
+    queue: Mutex<Queue<T>>,
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Queue<T> {
+    /// Older than everything unread in the file: nothing enters memory while the file has unread bytes.
+    memory: VecDeque<Bytes>,
+    memory_bytes: usize,
+    spilled: u64,
+    unspilled: u64,
+    spill: Option<Arc<SpillFile>>,
+    end: Option<Result<T>>,
+    reader_gone: bool,
+    waker: Option<Waker>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            memory: VecDeque::new(),
+            memory_bytes: 0,
+            spilled: 0,
+            unspilled: 0,
+            spill: None,
+            end: None,
+            reader_gone: false,
+            waker: None,
+        }
+    }
+}
+
+/// A file that goes with its last user.
+struct SpillFile {
+    path: PathBuf,
+}
+
+impl Drop for SpillFile {
+    fn drop(&mut self) {
+        // A file that is left behind lies in the process's local folder, which is cleaned as a whole.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+fn spill_error(path: &Path, error: std::io::Error) -> Error {
+    Error::retryable("the spill file of a snapshot failed")
+        .with("file", path.display())
+        .caused_by(error)
+}
+
+impl SpillFile {
+    fn create(dir: &Path) -> Result<(Arc<Self>, File)> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        std::fs::create_dir_all(dir).map_err(|e| spill_error(dir, e))?;
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = dir.join(format!("snapshot-{}-{number}.spill", std::process::id()));
+            match File::create_new(&path) {
+                Ok(file) => return Ok((Arc::new(Self { path }), file)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(spill_error(&path, e)),
+            }
+        }
+    }
+}
+
+/// The encoder's end.
+pub(crate) struct ChunkWriter<T> {
+    shared: Arc<Shared<T>>,
+    spill_dir: Option<PathBuf>,
+    spill: Option<(Arc<SpillFile>, File)>,
+    memory_limit: usize,
+    ended: bool,
+}
+
+impl<T> ChunkWriter<T> {
+    /// Hands over a chunk, without waiting for the store.
+    ///
+    /// # Errors
+    /// `Cancelled` when nobody reads any more, `Retryable` when the spill file fails.
+    pub(crate) fn send(&mut self, chunk: Vec<u8>) -> Result<()> {
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        {
+            let mut queue = self.shared.lock();
+            if queue.reader_gone {
+                return Err(Error::cancelled("nobody takes the encoded bytes any more"));
+            }
+            let fits = queue.unspilled == queue.spilled
+                && queue.memory_bytes + chunk.len() <= self.memory_limit;
+            if fits || self.spill_dir.is_none() {
+                queue.memory_bytes += chunk.len();
+                queue.memory.push_back(chunk.into());
+                wake(queue);
+                return Ok(());
+            }
+        }
+        self.spill(&chunk)
+    }
+
+    fn spill(&mut self, chunk: &[u8]) -> Result<()> {
+        if self.spill.is_none()
+            && let Some(dir) = &self.spill_dir
+        {
+            let (spill, file) = SpillFile::create(dir)?;
+            self.shared.lock().spill = Some(Arc::clone(&spill));
+            self.spill = Some((spill, file));
+        }
+        if let Some((spill, file)) = &mut self.spill {
+            file.write_all(chunk)
+                .map_err(|e| spill_error(&spill.path, e))?;
+            let mut queue = self.shared.lock();
+            queue.spilled += chunk.len() as u64;
+            wake(queue);
+        }
+        Ok(())
+    }
+
+    /// Says that all is encoded, or that encoding failed.
+    pub(crate) fn end(mut self, result: Result<T>) {
+        self.ended = true;
+        let mut queue = self.shared.lock();
+        queue.end = Some(result);
+        wake(queue);
+    }
+}
+
+fn wake<T>(mut queue: MutexGuard<'_, Queue<T>>) {
+    let waker = queue.waker.take();
+    drop(queue);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl<T> Drop for ChunkWriter<T> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let mut queue = self.shared.lock();
+            queue.end = Some(Err(Error::cancelled(
+                "the encoder of a snapshot was dropped",
+            )));
+            wake(queue);
+        }
+    }
+}
+
+/// The uploader's end.
+pub(crate) struct ChunkReader<T> {
+    shared: Arc<Shared<T>>,
+    spill: Option<File>,
+}
+
+enum Next<T> {
+    Piece(Piece<T>),
+    Spilled(u64, Arc<SpillFile>),
+}
+
+impl<T> ChunkReader<T> {
+    /// Waits for the next chunk, or for the end.
+    ///
+    /// # Errors
+    /// Those of the encoder, and of the spill file.
+    pub(crate) async fn next(&mut self, cx: &PersistContext) -> Result<Piece<T>> {
+        let next = poll_fn(|task| {
+            let mut queue = self.shared.lock();
+            if let Some(chunk) = queue.memory.pop_front() {
+                queue.memory_bytes -= chunk.len();
+                return Poll::Ready(Ok(Next::Piece(Piece::Chunk(chunk))));
+            }
+            let unread = queue.spilled - queue.unspilled;
+            if unread > 0
+                && let Some(spill) = &queue.spill
+            {
+                return Poll::Ready(Ok(Next::Spilled(unread.min(READ_SIZE), Arc::clone(spill))));
+            }
+            match queue.end.take() {
+                Some(end) => Poll::Ready(end.map(|end| Next::Piece(Piece::End(end)))),
+                None => {
+                    queue.waker = Some(task.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await?;
+        match next {
+            Next::Piece(piece) => Ok(piece),
+            Next::Spilled(len, spill) => self.read_spilled(cx, len, spill).await.map(Piece::Chunk),
+        }
+    }
+
+    async fn read_spilled(
+        &mut self,
+        cx: &PersistContext,
+        len: u64,
+        spill: Arc<SpillFile>,
+    ) -> Result<Bytes> {
+        let open = self.spill.take();
+        let read = move || {
+            let failed = |e| spill_error(&spill.path, e);
+            let mut file = open
+                .map_or_else(|| File::open(&spill.path), Ok)
+                .map_err(failed)?;
+            let mut bytes = Vec::new();
+            let read = Read::by_ref(&mut file)
+                .take(len)
+                .read_to_end(&mut bytes)
+                .map_err(failed)?;
+            if (read as u64) < len {
+                return Err(Error::retryable(
+                    "the spill file of a snapshot is shorter than what was written",
+                )
+                .with("file", spill.path.display()));
+            }
+            Ok((file, Bytes::from(bytes)))
+        };
+        let (file, bytes) = cx.on_cpu(read).await?;
+        self.spill = Some(file);
+        self.shared.lock().unspilled += len;
+        Ok(bytes)
+    }
+}
+
+impl<T> Drop for ChunkReader<T> {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.reader_gone = true;
+        // Let go now: the encoder may hold its end for a while.
+        queue.memory.clear();
+        queue.spill = None;
+    }
+}
