@@ -1,3 +1,5 @@
 //! Typed state over live tables or over any byte store.
 
+pub mod keyed;
 pub mod live;
+pub mod format;

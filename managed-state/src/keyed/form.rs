@@ -1,0 +1,320 @@
+//! How the cells of live tables become canonical entries, and back: one form per kind of state.
+
+use std::marker::PhantomData;
+
+use state_api::wire::get_bytes;
+use state_api::{CodecKind, Error, OrderedKey, Result, StateKey, StateType, TtlConfig};
+
+use super::decoder::{Decoder, Origin};
+use super::measured::{Measured, heap_of};
+use super::stamp::Stamped;
+use crate::format::{GroupWriter, put_element};
+use crate::live::{LiveList, LiveMap, LiveSortedMap};
+
+/// Leaves expired entries out of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpiredFilter {
+    pub(crate) ttl: TtlConfig,
+    pub(crate) now_ms: i64,
+}
+
+fn is_dropped<T, S: Stamped<T>>(filter: Option<ExpiredFilter>, stored: &S) -> bool {
+    S::TIMED && filter.is_some_and(|f| f.ttl.is_expired(stored.stamp(), f.now_ms))
+}
+
+/// Turns a cell, what a live table keeps per key and namespace, into entries and back.
+pub(crate) trait Form: Clone + Send + Sync + 'static {
+    type Cell: Clone + Send + Sync + 'static;
+
+    /// Whether cells own heap memory.
+    const HAS_HEAP: bool;
+
+    /// Whether cells hold timestamps.
+    const TIMED: bool;
+
+    /// Bytes on the heap that a cell owns.
+    fn heap_size(cell: &Self::Cell) -> usize;
+
+    /// Whether everything in a cell is expired.
+    fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool;
+
+    /// Writes the entries of a cell; `composite` is key ‖ namespace.
+    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>);
+
+    /// Adds one entry to a cell, or makes a cell of it. `map_key` is what follows the composite.
+    fn decode(&self, origin: &Origin, map_key: &[u8], value: &[u8], cell: Option<&mut Self::Cell>) -> Result<Option<Self::Cell>>;
+}
+
+/// Appends `[timestamp] ‖ value`.
+#[inline]
+fn put_stored<T: StateType, S: Stamped<T>>(codec: CodecKind, stored: &S, out: &mut Vec<u8>) {
+    if S::TIMED {
+        out.extend_from_slice(&stored.stamp().to_le_bytes());
+    }
+    codec.encode(stored.value(), out);
+}
+
+fn take_stored<T: StateType, S: Stamped<T>>(
+    origin: &Origin,
+    decoder: &Decoder,
+    value: &[u8],
+) -> Result<S> {
+    let mut input = value;
+    let stamp = origin.take_stamp(&mut input)?;
+    let value = decoder.decode::<T>(&mut input)?;
+    if !input.is_empty() {
+        return Err(Error::corrupt("bytes are left over behind a value"));
+    }
+    Ok(S::new(value, stamp))
+}
+
+fn no_map_key(map_key: &[u8]) -> Result<()> {
+    if map_key.is_empty() {
+        return Ok(());
+    }
+    Err(Error::corrupt("bytes are left over behind a key and namespace"))
+}
+
+/// Value, reducing and aggregating states: one entry.
+pub(crate) struct ValueForm<T, S> {
+    pub(crate) codec: CodecKind,
+    types: PhantomData<fn() -> (T, S)>,
+}
+
+impl<T, S> ValueForm<T, S> {
+    pub(crate) fn new(codec: CodecKind) -> Self {
+        Self { codec, types: PhantomData }
+    }
+}
+
+impl<T, S> Clone for ValueForm<T, S> {
+    fn clone(&self) -> Self {
+        Self::new(self.codec)
+    }
+}
+
+impl<T: StateType, S: Stamped<T>> Form for ValueForm<T, S> {
+    type Cell = S;
+    const HAS_HEAP: bool = T::HAS_HEAP;
+    const TIMED: bool = S::TIMED;
+
+    fn heap_size(cell: &S) -> usize {
+        cell.value().heap_size()
+    }
+
+    fn is_expired(cell: &S, filter: ExpiredFilter) -> bool {
+        is_dropped(Some(filter), cell)
+    }
+
+    #[inline]
+    fn encode(&self, composite: &[u8], cell: &S, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+        if !is_dropped(filter, cell) {
+            out.entry_with(|out| out.extend_from_slice(composite), |out| put_stored(self.codec, cell, out));
+        }
+    }
+
+    fn decode(&self, origin: &Origin, map_key: &[u8], value: &[u8], cell: Option<&mut S>) -> Result<Option<S>> {
+        no_map_key(map_key)?;
+        if cell.is_some() {
+            return Err(Error::corrupt("a key and namespace has two values"));
+        }
+        take_stored(origin, &origin.value, value).map(Some)
+    }
+}
+
+/// List states: one entry with all elements.
+pub(crate) struct ListForm<T, S> {
+    pub(crate) codec: CodecKind,
+    types: PhantomData<fn() -> (T, S)>,
+}
+
+impl<T, S> ListForm<T, S> {
+    pub(crate) fn new(codec: CodecKind) -> Self {
+        Self { codec, types: PhantomData }
+    }
+}
+
+impl<T, S> Clone for ListForm<T, S> {
+    fn clone(&self) -> Self {
+        Self::new(self.codec)
+    }
+}
+
+impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
+    type Cell = Measured<LiveList<S>>;
+    const HAS_HEAP: bool = true;
+    const TIMED: bool = S::TIMED;
+
+    #[inline]
+    fn heap_size(cell: &Self::Cell) -> usize {
+        cell.parts() + cell.allocated()
+    }
+
+    fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool {
+        cell.iter().all(|s| is_dropped(Some(filter), s))
+    }
+
+    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+        let mut kept = cell.iter().filter(|s| !is_dropped(filter, *s)).peekable();
+        if kept.peek().is_none() {
+            return;
+        }
+        out.entry_with(
+            |out| out.extend_from_slice(composite),
+            |out| kept.for_each(|s| put_element(self.codec, S::TIMED.then(|| s.stamp()), s.value(), out)),
+        );
+    }
+
+    fn decode(
+        &self,
+        origin: &Origin,
+        map_key: &[u8],
+        value: &[u8],
+        cell: Option<&mut Self::Cell>,
+    ) -> Result<Option<Self::Cell>> {
+        no_map_key(map_key)?;
+        if cell.is_some() {
+            return Err(Error::corrupt("a key and namespace has two lists"));
+        }
+        let mut list = Measured::<LiveList<S>>::default();
+        let mut input = value;
+        while !input.is_empty() {
+            let stored: S = take_stored(origin, &origin.value, get_bytes(&mut input)?)?;
+            let heap = heap_of(stored.value());
+            list.edit(|list| (list.push(stored), heap));
+        }
+        Ok(Some(list))
+    }
+}
+
+/// Map states: one entry per map entry.
+pub(crate) struct MapForm<MK, MV, S> {
+    pub(crate) codec: CodecKind,
+    types: PhantomData<fn() -> (MK, MV, S)>,
+}
+
+impl<MK, MV, S> MapForm<MK, MV, S> {
+    pub(crate) fn new(codec: CodecKind) -> Self {
+        Self { codec, types: PhantomData }
+    }
+}
+
+impl<MK, MV, S> Clone for MapForm<MK, MV, S> {
+    fn clone(&self) -> Self {
+        Self::new(self.codec)
+    }
+}
+
+impl<MK: StateKey, MV: StateType, S: Stamped<MV>> Form for MapForm<MK, MV, S> {
+    type Cell = Measured<LiveMap<MK, S>>;
+    const HAS_HEAP: bool = true;
+    const TIMED: bool = S::TIMED;
+
+    #[inline]
+    fn heap_size(cell: &Self::Cell) -> usize {
+        cell.parts() + cell.allocated()
+    }
+
+    fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool {
+        cell.iter().all(|(_, s)| is_dropped(Some(filter), s))
+    }
+
+    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+        for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
+            out.entry_with(
+                |out| {
+                    out.extend_from_slice(composite);
+                    key.encode(out);
+                },
+                |out| put_stored(self.codec, stored, out),
+            );
+        }
+    }
+
+    fn decode(
+        &self,
+        origin: &Origin,
+        map_key: &[u8],
+        value: &[u8],
+        cell: Option<&mut Self::Cell>,
+    ) -> Result<Option<Self::Cell>> {
+        let mut input = map_key;
+        let key = MK::decode(&mut input)?;
+        no_map_key(input)?;
+        let stored: S = take_stored(origin, &origin.value, value)?;
+        let heap = heap_of(&key) + heap_of(stored.value());
+        let mut new = None;
+        let map = match cell {
+            Some(map) => map,
+            None => new.insert(Measured::<LiveMap<MK, S>>::default()),
+        };
+        map.edit(|map| (map.insert(key, stored), heap));
+        Ok(new)
+    }
+}
+
+/// Sorted map states: one entry per map entry, map keys in their ordered encoding.
+pub(crate) struct SortedMapForm<MK, MV, S> {
+    pub(crate) codec: CodecKind,
+    types: PhantomData<fn() -> (MK, MV, S)>,
+}
+
+impl<MK, MV, S> SortedMapForm<MK, MV, S> {
+    pub(crate) fn new(codec: CodecKind) -> Self {
+        Self { codec, types: PhantomData }
+    }
+}
+
+impl<MK, MV, S> Clone for SortedMapForm<MK, MV, S> {
+    fn clone(&self) -> Self {
+        Self::new(self.codec)
+    }
+}
+
+impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, MV, S> {
+    type Cell = Measured<LiveSortedMap<MK, S>>;
+    const HAS_HEAP: bool = true;
+    const TIMED: bool = S::TIMED;
+
+    #[inline]
+    fn heap_size(cell: &Self::Cell) -> usize {
+        cell.parts() + cell.allocated()
+    }
+
+    fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool {
+        cell.iter().all(|(_, s)| is_dropped(Some(filter), s))
+    }
+
+    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+        for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
+            out.entry_with(
+                |out| {
+                    out.extend_from_slice(composite);
+                    key.encode_ordered(out);
+                },
+                |out| put_stored(self.codec, stored, out),
+            );
+        }
+    }
+
+    fn decode(
+        &self,
+        origin: &Origin,
+        map_key: &[u8],
+        value: &[u8],
+        cell: Option<&mut Self::Cell>,
+    ) -> Result<Option<Self::Cell>> {
+        let mut input = map_key;
+        let key = MK::decode_ordered(&mut input)?;
+        no_map_key(input)?;
+        let stored: S = take_stored(origin, &origin.value, value)?;
+        let heap = heap_of(&key) + heap_of(stored.value());
+        let mut new = None;
+        let map = match cell {
+            Some(map) => map,
+            None => new.insert(Measured::<LiveSortedMap<MK, S>>::default()),
+        };
+        map.edit(|map| (map.insert(key, stored), heap));
+        Ok(new)
+    }
+}

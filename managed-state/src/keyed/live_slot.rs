@@ -1,0 +1,300 @@
+use std::any::Any;
+
+use state_api::{Error, KeyGroup, Result, StateKey, StateMeta};
+
+use super::decoder::Origin;
+use super::form::{ExpiredFilter, Form};
+use super::stamp::Expiry;
+use crate::format::{CompositeLayout, GroupWriter, Section};
+use crate::live::{Change, EntryHasher, FrozenTable, LiveTable, OverlayLimit, PageCursor, SweepCursor};
+
+/// A live table with what its kind of state needs, its types hidden but for the key's.
+pub(crate) trait LiveSlot<K>: Any {
+    fn meta(&self) -> &StateMeta;
+
+    /// Freezes the table for a snapshot.
+    fn freeze(&mut self, id: u64, now_ms: i64) -> Result<Box<dyn FrozenSlot>>;
+
+    /// Adds restored entries of one key group.
+    fn load(&mut self, group: usize, section: &Section<'_>, origin: &Origin) -> Result<()>;
+
+    /// Merges layers of snapshots that are gone; returns whether more is left.
+    fn maintain(&mut self, budget: usize) -> bool;
+
+    /// Looks for expired entries as each record does.
+    fn sweep_for_record(&mut self);
+
+    fn entries(&self) -> u64;
+    fn bytes(&self) -> usize;
+    fn overlay_bytes(&self) -> usize;
+    fn confirm(&mut self, id: u64);
+
+    /// Appends the next page of keys in a namespace given by its encoding, or in all; returns false after the last.
+    fn keys_page(&self, group: usize, namespace: Option<&dyn Any>, cursor: &mut PageCursor, keys: &mut Vec<K>) -> bool;
+}
+
+/// A table at the moment of a cut.
+pub(crate) trait FrozenSlot: Send {
+    fn meta(&self) -> &StateMeta;
+
+    /// Writes the entries of one key group and lets go of it.
+    fn encode(&self, group: usize, out: &mut GroupWriter<'_>) -> Result<()>;
+}
+
+/// The hash by which a live table finds an entry: the key's stable hash, the namespace and the process's seed.
+#[inline]
+pub(crate) fn table_hash<N: StateKey>(key_hash: u64, namespace: &N, seed: u64) -> u64 {
+    let mut hash = key_hash ^ seed;
+    if N::FIXED_SIZE != Some(0) {
+        hash = hash.rotate_left(23) ^ namespace.stable_hash();
+    }
+    // Multiply and fold: the table takes its bits from both ends.
+    let product = u128::from(hash) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// The live table of one state, its form, and `X`: what else its kind needs.
+pub(crate) struct TableSlot<K, N, F: Form, X> {
+    pub(crate) table: LiveTable<K, N, F::Cell>,
+    pub(crate) form: F,
+    pub(crate) extra: X,
+    pub(crate) meta: StateMeta,
+    pub(crate) expiry: Expiry,
+    layout: CompositeLayout,
+    seed: u64,
+    sweep: SweepCursor,
+}
+
+/// What a table slot learns from its operator's states.
+pub(crate) struct SlotContext {
+    pub(crate) first_group: KeyGroup,
+    pub(crate) groups: usize,
+    pub(crate) seed: u64,
+    pub(crate) overlay_ratio: f64,
+    pub(crate) captures_changes: bool,
+}
+
+impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
+    pub(crate) fn new(cx: &SlotContext, meta: StateMeta, form: F, expiry: Expiry, extra: X) -> Self {
+        let hasher = EntryHasher::new(cx.seed, |key: &K, namespace: &N, seed| {
+            table_hash(key.stable_hash(), namespace, seed)
+        });
+        let mut table = LiveTable::new(cx.first_group.0, cx.groups, hasher);
+        if K::HAS_HEAP || N::HAS_HEAP || F::HAS_HEAP {
+            table = table.with_heap_size(|key: &K, namespace: &N, cell| {
+                key.heap_size() + namespace.heap_size() + F::heap_size(cell)
+            });
+        }
+        if cx.captures_changes {
+            table = table.with_change_capture();
+        }
+        table.set_overlay_limit(OverlayLimit { fraction: cx.overlay_ratio, ..OverlayLimit::default() });
+        let layout = CompositeLayout::of::<K, N>();
+        Self { table, form, extra, meta, expiry, layout, seed: cx.seed, sweep: SweepCursor::default() }
+    }
+
+    /// Looks at some entries for expired ones, if the state has such a clean-up.
+    fn sweep(&mut self) {
+        let Some(ttl) = self.expiry.config().copied() else { return };
+        let Some(cleanup) = ttl.incremental_cleanup() else { return };
+        let filter = ExpiredFilter { ttl, now_ms: self.expiry.clock_now() };
+        self.table.sweep(&mut self.sweep, cleanup.entries, |_, _, cell| F::is_expired(cell, filter));
+    }
+
+    /// Binds the table to one key and namespace.
+    #[inline]
+    pub(crate) fn cursor<'a>(
+        &'a mut self,
+        at: Address<'a, K, N>,
+    ) -> (Cursor<'a, K, N, F::Cell>, &'a X) {
+        if F::TIMED {
+            self.sweep();
+        }
+        (Cursor { table: &mut self.table, at, expiry: &self.expiry }, &self.extra)
+    }
+}
+
+impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K, N, F, X> {
+    fn meta(&self) -> &StateMeta {
+        &self.meta
+    }
+
+    fn freeze(&mut self, id: u64, now_ms: i64) -> Result<Box<dyn FrozenSlot>> {
+        let table = self.table.freeze(id).map_err(|e| e.with("state", &self.meta.name))?;
+        let ttl = self.expiry.config().filter(|ttl| ttl.cleans_full_snapshots());
+        Ok(Box::new(FrozenTableSlot {
+            table,
+            form: self.form.clone(),
+            meta: self.meta.clone(),
+            layout: self.layout,
+            filter: ttl.map(|ttl| ExpiredFilter { ttl: *ttl, now_ms }),
+        }))
+    }
+
+    fn load(&mut self, group: usize, section: &Section<'_>, origin: &Origin) -> Result<()> {
+        let mut entries = section.entries();
+        while let Some((mut composite, value)) = entries.next()? {
+            let (key, namespace) = self.layout.take::<K, N>(&mut composite)?;
+            let hash = table_hash(key.stable_hash(), &namespace, self.seed);
+            let form = &self.form;
+            self.table.modify(group, hash, &key, &namespace, |cell| {
+                match form.decode(origin, composite, value, cell) {
+                    Ok(Some(cell)) => (Change::Put(cell), Ok(())),
+                    Ok(None) => (Change::Keep, Ok(())),
+                    Err(error) => (Change::Keep, Err(error)),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn maintain(&mut self, budget: usize) -> bool {
+        self.table.maintain(budget)
+    }
+
+    fn sweep_for_record(&mut self) {
+        if self.expiry.config().and_then(|ttl| ttl.incremental_cleanup()).is_some_and(|c| c.per_record) {
+            self.sweep();
+        }
+    }
+
+    fn entries(&self) -> u64 {
+        self.table.len() as u64
+    }
+
+    fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    fn overlay_bytes(&self) -> usize {
+        self.table.overlay_bytes()
+    }
+
+    fn confirm(&mut self, id: u64) {
+        self.table.confirm(id);
+    }
+
+    fn keys_page(&self, group: usize, namespace: Option<&dyn Any>, cursor: &mut PageCursor, keys: &mut Vec<K>) -> bool {
+        let namespace = namespace.and_then(<dyn Any>::downcast_ref::<N>);
+        let mut page = Vec::new();
+        let more = self.table.keys_page(group, cursor, &mut page);
+        keys.extend(page.into_iter().filter(|(_, n)| namespace.is_none_or(|wanted| n == wanted)).map(|(key, _)| key));
+        more
+    }
+}
+
+struct FrozenTableSlot<K, N, F: Form> {
+    table: FrozenTable<K, N, F::Cell>,
+    form: F,
+    meta: StateMeta,
+    layout: CompositeLayout,
+    filter: Option<ExpiredFilter>,
+}
+
+impl<K: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<K, N, F> {
+    fn meta(&self) -> &StateMeta {
+        &self.meta
+    }
+
+    fn encode(&self, group: usize, out: &mut GroupWriter<'_>) -> Result<()> {
+        let mut composite = Vec::with_capacity(64);
+        self.table
+            .for_each(group, |key, namespace, cell| {
+                composite.clear();
+                self.layout.put(key, namespace, &mut composite);
+                self.form.encode(&composite, cell, self.filter, out);
+                Ok(())
+            })
+            .map_err(|e| e.with("state", &self.meta.name))?;
+        self.table.release_group(group);
+        Ok(())
+    }
+}
+
+/// Where an entry is: key group, hash, key and namespace; and what limits its growth.
+#[derive(Clone, Copy)]
+pub(crate) struct Address<'a, K, N> {
+    pub(crate) group: usize,
+    pub(crate) hash: u64,
+    pub(crate) key: &'a K,
+    pub(crate) namespace: &'a N,
+    pub(crate) limit: Option<MemoryLimit>,
+}
+
+/// Bytes that all tables of a subtask may take together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryLimit {
+    pub(crate) limit: usize,
+    pub(crate) used: usize,
+}
+
+impl MemoryLimit {
+    #[cold]
+    fn error(self) -> Error {
+        Error::limit(format!("live tables take {} bytes, the limit is {}", self.used, self.limit))
+    }
+}
+
+/// A live table bound to one key and namespace.
+pub(crate) struct Cursor<'a, K, N, V> {
+    table: &'a mut LiveTable<K, N, V>,
+    at: Address<'a, K, N>,
+    pub(crate) expiry: &'a Expiry,
+}
+
+impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N, V> {
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&V> {
+        self.table.get(self.at.group, self.at.hash, self.at.key, self.at.namespace)
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self) {
+        self.table.remove(self.at.group, self.at.hash, self.at.key, self.at.namespace);
+    }
+
+    pub(crate) fn take(&mut self) -> Option<V> {
+        self.table.take(self.at.group, self.at.hash, self.at.key, self.at.namespace)
+    }
+
+    /// Refuses growth past the memory limit.
+    #[inline]
+    fn check_limit(&self) -> Result<()> {
+        match self.at.limit {
+            Some(limit) if limit.used + size_of::<(K, N, V)>() > limit.limit => Err(limit.error()),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, value: V) -> Result<()> {
+        self.check_limit()?;
+        self.table.insert(self.at.group, self.at.hash, self.at.key, self.at.namespace, value);
+        Ok(())
+    }
+
+    /// Changes the cell if there is one; removes it if `edit` returns false.
+    #[inline]
+    pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut V) -> bool) {
+        self.table.modify(self.at.group, self.at.hash, self.at.key, self.at.namespace, |cell| {
+            match cell.map(edit) {
+                Some(false) => (Change::Remove, ()),
+                _ => (Change::Keep, ()),
+            }
+        });
+    }
+
+    /// Changes the cell, or what `make` makes if there is none.
+    #[inline]
+    pub(crate) fn edit_or_insert<R>(&mut self, make: impl FnOnce() -> V, edit: impl FnOnce(&mut V) -> R) -> Result<R> {
+        self.check_limit()?;
+        Ok(self.table.modify(self.at.group, self.at.hash, self.at.key, self.at.namespace, |cell| match cell {
+            Some(cell) => (Change::Keep, edit(cell)),
+            None => {
+                let mut cell = make();
+                let result = edit(&mut cell);
+                (Change::Put(cell), result)
+            }
+        }))
+    }
+}

@@ -1,0 +1,31 @@
+//! Typed keyed state, the same on live tables and on a byte store.
+//!
+//! An operator registers its states on a [`KeyedStates`] and keeps the tokens. For each record, [`KeyedStates::at`] binds all
+//! states to the record's key; the view of a state then reads and writes through the traits of [`state_api::access`].
+mod at;
+mod byte_slot;
+mod byte_stub;
+mod context;
+mod decoder;
+mod form;
+mod frozen;
+mod live_list;
+mod live_map;
+mod live_slot;
+mod live_timers;
+mod live_value;
+mod measured;
+mod register;
+mod restored;
+mod stamp;
+mod states;
+mod timers;
+mod token;
+mod view;
+
+pub use at::At;
+pub use context::KeyedContext;
+pub use states::{KeyedStates, MemoryUsage};
+pub use timers::{AnyTimers, DueTimer, TimersView};
+pub use token::{AggregatingState, ListState, MapState, ReducingState, SortedMapState, Timers, ValueState};
+pub use view::{AggregatingView, ListView, MapView, ReducingView, SortedMapView, ValueView};

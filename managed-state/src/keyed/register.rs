@@ -1,0 +1,277 @@
+use std::sync::Arc;
+
+use state_api::access::Aggregator;
+use state_api::{
+    CodecKind, Error, ErrorKind, KeyGroup, OrderedKey, Result, StateKey, StateKind, StateMeta, StateOptions,
+    StateType, TypeMeta,
+};
+
+use super::byte_slot::ByteExtra;
+use super::decoder::Origin;
+use super::form::{Form, ListForm, MapForm, SortedMapForm, ValueForm};
+use super::live_slot::{LiveSlot, SlotContext, TableSlot};
+use super::live_timers::LiveTimers;
+use super::live_value::ReduceFn;
+use super::stamp::{Expiry, Plain, Timed};
+use super::states::{KeyedStates, Slots};
+use super::token::{
+    AggregatingState, ListState, MapState, ReducingState, Slot, SortedMapState, Timers, ValueState,
+};
+
+/// What a value state needs beside its table.
+pub(crate) struct ValueExtra<T> {
+    pub(crate) default: Option<T>,
+}
+
+/// What a reducing state needs beside its table.
+pub(crate) struct ReducingExtra<T> {
+    pub(crate) reduce: ReduceFn<T>,
+}
+
+/// What an aggregating state needs beside its table.
+pub(crate) struct AggregatingExtra<A> {
+    pub(crate) aggregator: A,
+}
+
+impl<K: StateKey> KeyedStates<K> {
+    /// Registers a value state.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when the name is taken, `Incompatible` when a restored state of that name can't become this one.
+    pub fn value<T: StateType, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+    ) -> Result<ValueState<T, N>> {
+        self.value_or(options, None)
+    }
+
+    /// Registers a value state that reads as a default where nothing is stored.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn value_with_default<T: StateType, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+        default: T,
+    ) -> Result<ValueState<T, N>> {
+        self.value_or(options, Some(default))
+    }
+
+    fn value_or<T: StateType, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+        default: Option<T>,
+    ) -> Result<ValueState<T, N>> {
+        let options = options.into();
+        let meta = self.meta::<N>(&options, StateKind::Value, None, TypeMeta::of::<T>(options.codec));
+        let codec = options.codec;
+        self.register(options, meta, ValueExtra { default }, |cx, meta, expiry, extra, timed| {
+            if timed {
+                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Timed<T>>::new(codec), expiry, extra)
+            } else {
+                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Plain<T>>::new(codec), expiry, extra)
+            }
+        })
+        .map(ValueState::new)
+    }
+
+    /// Registers a list state.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn list<T: StateType, N: StateKey>(&mut self, options: impl Into<StateOptions>) -> Result<ListState<T, N>> {
+        let options = options.into();
+        let meta = self.meta::<N>(&options, StateKind::List, None, TypeMeta::of::<T>(options.codec));
+        let codec = options.codec;
+        self.register(options, meta, (), |cx, meta, expiry, extra, timed| {
+            if timed {
+                slot::<K, N, _, _>(cx, meta, ListForm::<T, Timed<T>>::new(codec), expiry, extra)
+            } else {
+                slot::<K, N, _, _>(cx, meta, ListForm::<T, Plain<T>>::new(codec), expiry, extra)
+            }
+        })
+        .map(ListState::new)
+    }
+
+    /// Registers a map state.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn map<MK: StateKey, MV: StateType, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+    ) -> Result<MapState<MK, MV, N>> {
+        let options = options.into();
+        let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
+        let meta = self.meta::<N>(&options, StateKind::Map, Some(map_key), TypeMeta::of::<MV>(options.codec));
+        let codec = options.codec;
+        self.register(options, meta, (), |cx, meta, expiry, extra, timed| {
+            if timed {
+                slot::<K, N, _, _>(cx, meta, MapForm::<MK, MV, Timed<MV>>::new(codec), expiry, extra)
+            } else {
+                slot::<K, N, _, _>(cx, meta, MapForm::<MK, MV, Plain<MV>>::new(codec), expiry, extra)
+            }
+        })
+        .map(MapState::new)
+    }
+
+    /// Registers a map state that is ordered by map key.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn sorted_map<MK: OrderedKey, MV: StateType, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+    ) -> Result<SortedMapState<MK, MV, N>> {
+        let options = options.into();
+        let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
+        let meta = self.meta::<N>(&options, StateKind::SortedMap, Some(map_key), TypeMeta::of::<MV>(options.codec));
+        let codec = options.codec;
+        self.register(options, meta, (), |cx, meta, expiry, extra, timed| {
+            if timed {
+                slot::<K, N, _, _>(cx, meta, SortedMapForm::<MK, MV, Timed<MV>>::new(codec), expiry, extra)
+            } else {
+                slot::<K, N, _, _>(cx, meta, SortedMapForm::<MK, MV, Plain<MV>>::new(codec), expiry, extra)
+            }
+        })
+        .map(SortedMapState::new)
+    }
+
+    /// Registers a state that reduces what is added by a function of (value so far, input).
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn reducing<T: StateType, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+        reduce: impl Fn(&T, T) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<ReducingState<T, N>> {
+        let options = options.into();
+        let meta = self.meta::<N>(&options, StateKind::Reducing, None, TypeMeta::of::<T>(options.codec));
+        let codec = options.codec;
+        let extra = ReducingExtra { reduce: Arc::new(reduce) as ReduceFn<T> };
+        self.register(options, meta, extra, |cx, meta, expiry, extra, timed| {
+            if timed {
+                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Timed<T>>::new(codec), expiry, extra)
+            } else {
+                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Plain<T>>::new(codec), expiry, extra)
+            }
+        })
+        .map(ReducingState::new)
+    }
+
+    /// Registers a state that folds inputs into an accumulator.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn aggregating<A: Aggregator, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+        aggregator: A,
+    ) -> Result<AggregatingState<A, N>> {
+        let options = options.into();
+        let meta = self.meta::<N>(&options, StateKind::Aggregating, None, TypeMeta::of::<A::Acc>(options.codec));
+        let codec = options.codec;
+        self.register(options, meta, AggregatingExtra { aggregator }, |cx, meta, expiry, extra, timed| {
+            if timed {
+                slot::<K, N, _, _>(cx, meta, ValueForm::<A::Acc, Timed<A::Acc>>::new(codec), expiry, extra)
+            } else {
+                slot::<K, N, _, _>(cx, meta, ValueForm::<A::Acc, Plain<A::Acc>>::new(codec), expiry, extra)
+            }
+        })
+        .map(AggregatingState::new)
+    }
+
+    /// Registers a set of timers.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn timers<N: StateKey>(&mut self, name: impl Into<Arc<str>>) -> Result<Timers<N>> {
+        let options = StateOptions::new(name);
+        let meta = self.meta::<N>(&options, StateKind::Timer, None, TypeMeta::of::<()>(CodecKind::Compact));
+        let first_group = self.cx.range.start();
+        self.register(options, meta, (), move |_, meta, _, (), _| {
+            Box::new(LiveTimers::new::<K, N>(meta, first_group)) as Box<dyn LiveSlot<K>>
+        })
+        .map(Timers::new)
+    }
+
+    fn meta<N: StateKey>(
+        &self,
+        options: &StateOptions,
+        kind: StateKind,
+        map_key: Option<TypeMeta>,
+        value: TypeMeta,
+    ) -> StateMeta {
+        StateMeta {
+            name: Arc::clone(&options.name),
+            kind,
+            key: TypeMeta::of::<K>(CodecKind::Compact),
+            namespace: TypeMeta::of::<N>(CodecKind::Compact),
+            map_key,
+            value,
+            ttl_ms: options.ttl.map(|ttl| ttl.ttl_ms()),
+        }
+    }
+
+    /// Makes the slot of a state on the representation at hand and fills it with what was restored under its name.
+    fn register<X: Send + 'static>(
+        &mut self,
+        options: StateOptions,
+        meta: StateMeta,
+        extra: X,
+        live: impl FnOnce(&SlotContext, StateMeta, Expiry, X, bool) -> Box<dyn LiveSlot<K>>,
+    ) -> Result<Slot> {
+        if options.name.is_empty() {
+            return Err(Error::invalid("a state needs a name"));
+        }
+        if self.names.contains_key(&options.name) {
+            return Err(Error::new(ErrorKind::AlreadyExists, "a state of this name is registered already")
+                .with("state", &options.name));
+        }
+        let now_ms = self.cx.clock.now_ms();
+        let expiry = Expiry::new(options.ttl, Arc::clone(&self.cx.clock));
+        let index = match &mut self.slots {
+            Slots::Live(slots) => {
+                let cx = SlotContext {
+                    first_group: self.cx.range.start(),
+                    groups: self.cx.range.len(),
+                    seed: self.cx.seed,
+                    overlay_ratio: self.cx.overlay_ratio,
+                    captures_changes: slots.strategy.captures_changes(),
+                };
+                let mut slot = live(&cx, meta.clone(), expiry, extra, options.ttl.is_some());
+                if let Some(restored) = slots.unregistered.get(&options.name) {
+                    let origin = Origin::resolve(&restored.meta, &meta, now_ms)?;
+                    let restored = slots.unregistered.remove(&options.name);
+                    // Each part is let go as soon as it is decoded.
+                    for part in restored.into_iter().flat_map(|state| state.groups) {
+                        let group = part.group.index() - self.cx.range.start().index();
+                        let loaded = slot.load(group, &part.section(), &origin);
+                        loaded.map_err(|e| at_restore(e, &options.name, part.group))?;
+                    }
+                }
+                slots.slots.push(slot);
+                slots.slots.len() - 1
+            }
+            Slots::Bytes(bytes) => bytes.register(meta, expiry, Box::new(extra) as ByteExtra, now_ms)?,
+        };
+        let index = u32::try_from(index).map_err(|_| Error::limit("an operator has too many states"))?;
+        self.names.insert(options.name, index);
+        Ok(Slot { owner: self.owner, index })
+    }
+}
+
+fn at_restore(error: Error, state: &str, group: KeyGroup) -> Error {
+    error.with("state", state).with("key group", group)
+}
+
+fn slot<K: StateKey, N: StateKey, F: Form, X: 'static>(
+    cx: &SlotContext,
+    meta: StateMeta,
+    form: F,
+    expiry: Expiry,
+    extra: X,
+) -> Box<dyn LiveSlot<K>> {
+    Box::new(TableSlot::<K, N, F, X>::new(cx, meta, form, expiry, extra))
+}

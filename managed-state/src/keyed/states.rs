@@ -1,0 +1,259 @@
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use state_api::{
+    ByteStore, CheckpointId, Error, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result, Snapshot,
+    SnapshotRequest, StateKey,
+};
+
+use super::at::At;
+use super::byte_slot::{ByteSlots, ByteSlot};
+use super::context::KeyedContext;
+use super::frozen::FrozenLive;
+use super::live_slot::{LiveSlot, MemoryLimit};
+use super::live_timers::LiveTimers;
+use super::restored::{Loader, RestoredStates};
+use super::token::Slot;
+
+/// Numbers the sets of states of a process, so that a token can't be used with another operator's states.
+static OWNERS: AtomicU32 = AtomicU32::new(0);
+
+/// The keyed states and timers of one operator subtask, on either representation.
+///
+/// States are registered by name and reached through [`At`], a view bound to one key. The life of a set of states is:
+/// [`restore`](Self::restore) (if there is something), registration, then access and [`snapshot`](Self::snapshot)s.
+/// Restored states that are not registered are carried unchanged into later snapshots.
+pub struct KeyedStates<K> {
+    pub(crate) cx: KeyedContext,
+    pub(crate) owner: u32,
+    pub(crate) names: BTreeMap<Arc<str>, u32>,
+    pub(crate) slots: Slots<K>,
+    pub(crate) restored: bool,
+}
+
+/// The states of a subtask by representation.
+pub(crate) enum Slots<K> {
+    Live(LiveSlots<K>),
+    Bytes(ByteSlots),
+}
+
+/// Live tables and the strategy that makes them durable.
+pub(crate) struct LiveSlots<K> {
+    pub(crate) strategy: Box<dyn LiveSnapshots>,
+    pub(crate) slots: Vec<Box<dyn LiveSlot<K>>>,
+    pub(crate) unregistered: RestoredStates,
+}
+
+/// How much memory keyed states take, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// Tables, nested collections and what keys and values own.
+    pub total: usize,
+    /// The part of it that layers above a frozen one take.
+    pub overlays: usize,
+}
+
+impl<K: StateKey> KeyedStates<K> {
+    /// Creates an empty set of states over a backend.
+    ///
+    /// # Errors
+    /// `Unsupported` when the context asks for a hash that the key type does not have.
+    pub fn new(backend: KeyedBackend, cx: KeyedContext) -> Result<Self> {
+        cx.hash.check::<K>()?;
+        let slots = match backend {
+            KeyedBackend::Live(strategy) => {
+                Slots::Live(LiveSlots { strategy, slots: Vec::new(), unregistered: RestoredStates::new() })
+            }
+            KeyedBackend::Bytes(store) => Slots::Bytes(ByteSlots::new(store, &cx)),
+        };
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { cx, owner, names: BTreeMap::new(), slots, restored: false })
+    }
+
+    /// Returns the context.
+    #[must_use]
+    pub fn context(&self) -> &KeyedContext {
+        &self.cx
+    }
+
+    /// Returns whether state was restored.
+    #[must_use]
+    pub fn is_restored(&self) -> bool {
+        self.restored
+    }
+
+    /// Takes the key groups of this subtask out of the handles of a checkpoint.
+    ///
+    /// # Errors
+    /// `Corrupt` when bytes are missing or damaged, `Incompatible` when a handle is in a format that the backend can't read,
+    /// `InvalidArgument` when states are registered already. The states can't be used after an error.
+    pub async fn restore(&mut self, handles: &[KeyedHandle], cx: &RestoreContext) -> Result<()> {
+        if !self.names.is_empty() {
+            return Err(Error::invalid("state must be restored before states are registered"));
+        }
+        self.restored = true;
+        match &mut self.slots {
+            Slots::Live(live) => {
+                let mut loader = Loader::new(self.cx.range, &mut live.unregistered);
+                live.strategy.restore(handles, cx, &mut loader).await
+            }
+            Slots::Bytes(bytes) => bytes.restore(handles, cx).await,
+        }
+    }
+
+    /// Binds the states to a key.
+    #[inline]
+    pub fn at<'a>(&'a mut self, key: &'a K) -> At<'a, K> {
+        At::new(self, key)
+    }
+
+    /// Freezes all states and returns the async part of a snapshot.
+    ///
+    /// # Errors
+    /// `LimitExceeded` when earlier snapshots are still open and hold too many layers; those of the backend.
+    pub fn snapshot(&mut self, request: &SnapshotRequest) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+        match &mut self.slots {
+            Slots::Live(live) => {
+                let frozen = live
+                    .slots
+                    .iter_mut()
+                    .map(|slot| slot.freeze(request.checkpoint.0, request.now_ms))
+                    .collect::<Result<Vec<_>>>()?;
+                let tables = FrozenLive::new(self.cx.range, frozen, live.unregistered.values());
+                live.strategy.snapshot(request, Box::new(tables))
+            }
+            Slots::Bytes(bytes) => bytes.snapshot(request),
+        }
+    }
+
+    /// Tells that a checkpoint is complete.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        match &mut self.slots {
+            Slots::Live(live) => {
+                live.slots.iter_mut().for_each(|slot| slot.confirm(checkpoint.0));
+                live.strategy.checkpoint_completed(checkpoint)
+            }
+            Slots::Bytes(bytes) => match bytes.store.native() {
+                Some(native) => native.checkpoint_completed(checkpoint),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Tells that a checkpoint will never complete.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        match &mut self.slots {
+            Slots::Live(live) => live.strategy.checkpoint_aborted(checkpoint),
+            Slots::Bytes(bytes) => match bytes.store.native() {
+                Some(native) => native.checkpoint_aborted(checkpoint),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Does work that was put off, such as merging the layers of released snapshots; returns whether more is left.
+    ///
+    /// Called between batches and when idle; `budget` is in entries.
+    pub fn maintain(&mut self, budget: usize) -> bool {
+        match &mut self.slots {
+            Slots::Live(live) => live.slots.iter_mut().fold(false, |more, slot| slot.maintain(budget) || more),
+            Slots::Bytes(_) => false,
+        }
+    }
+
+    /// Lets states with such a clean-up look for expired entries, once per record.
+    pub fn sweep_for_record(&mut self) {
+        if let Slots::Live(live) = &mut self.slots {
+            live.slots.iter_mut().for_each(|slot| slot.sweep_for_record());
+        }
+    }
+
+    /// Returns the memory that live tables take; zero on a byte store, which accounts for itself.
+    #[must_use]
+    pub fn memory(&self) -> MemoryUsage {
+        match &self.slots {
+            Slots::Live(live) => MemoryUsage {
+                total: live.slots.iter().map(|slot| slot.bytes()).sum(),
+                overlays: live.slots.iter().map(|slot| slot.overlay_bytes()).sum(),
+            },
+            Slots::Bytes(_) => MemoryUsage::default(),
+        }
+    }
+
+    /// Returns the names of the registered states.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.keys().map(AsRef::as_ref)
+    }
+
+    /// Returns the number of entries of a state: (key, namespace) pairs with something in them; exact on live tables, counted by a scan on a byte store.
+    ///
+    /// # Errors
+    /// `NotFound` when no state of that name is registered; those of the backend.
+    pub fn entries(&self, state: &str) -> Result<u64> {
+        let index = *self
+            .names
+            .get(state)
+            .ok_or_else(|| Error::not_found("no such state is registered").with("state", state))?;
+        match &self.slots {
+            Slots::Live(live) => Ok(live.slots[index as usize].entries()),
+            Slots::Bytes(bytes) => bytes.entries(index),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn memory_limit(&self) -> Option<MemoryLimit> {
+        let limit = self.cx.memory_limit?;
+        Some(MemoryLimit { limit, used: self.memory().total })
+    }
+}
+
+/// Returns the position of a token's state.
+#[inline]
+pub(crate) fn position(owner: u32, slot: Slot) -> Result<usize> {
+    if slot.owner == owner {
+        return Ok(slot.index as usize);
+    }
+    Err(foreign(slot))
+}
+
+#[cold]
+fn foreign(slot: Slot) -> Error {
+    Error::invalid(if slot == Slot::UNREGISTERED {
+        "the state was not registered: keep the token that registration returns"
+    } else {
+        "the state belongs to another operator"
+    })
+}
+
+#[cold]
+pub(crate) fn wrong_type() -> Error {
+    Error::bug("a token names a state of another type")
+}
+
+impl<K: StateKey> LiveSlots<K> {
+    /// Finds the slot of a state by position and type.
+    #[inline]
+    pub(crate) fn get_mut<T: Any>(&mut self, index: usize) -> Option<&mut T> {
+        let slot: &mut dyn Any = self.slots.get_mut(index)?.as_mut();
+        slot.downcast_mut()
+    }
+
+    pub(crate) fn timers(&mut self, index: usize) -> Result<&mut LiveTimers> {
+        self.get_mut(index).ok_or_else(wrong_type)
+    }
+}
+
+impl ByteSlots {
+    pub(crate) fn slot(&mut self, index: usize) -> Result<(&mut dyn ByteStore, &mut ByteSlot)> {
+        let slot = self.slots.get_mut(index).ok_or_else(wrong_type)?;
+        Ok((self.store.as_mut(), slot))
+    }
+}
