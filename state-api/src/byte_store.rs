@@ -103,6 +103,31 @@ pub trait ByteStore {
     /// Those of the store.
     fn scan(&self, column: Column, start: &[u8], end: Option<&[u8]>, limit: usize, page: &mut Page) -> Result<()>;
 
+    /// Replaces `page` by the last pair from `start` (included) to `end` (excluded), or by none. The default reads the range through.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn scan_last(&self, column: Column, start: &[u8], end: Option<&[u8]>, page: &mut Page) -> Result<()> {
+        const PAGE: usize = 128;
+        let mut next = start.to_vec();
+        let mut last = None;
+        loop {
+            self.scan(column, &next, end, PAGE, page)?;
+            let full = page.entries.len() == PAGE;
+            last = page.entries.pop().or(last);
+            match &last {
+                Some((key, _)) if full => {
+                    next.clone_from(key);
+                    next.push(0);
+                }
+                _ => break,
+            }
+        }
+        page.entries.clear();
+        page.entries.extend(last);
+        Ok(())
+    }
+
     /// Freezes the store as it is now, for reading on another thread. Must not copy the state.
     ///
     /// # Errors
