@@ -79,33 +79,33 @@ impl<A> CheckpointCoordinator<A> {
         if kind.is_savepoint() {
             self.untouchable.insert(id);
         }
-        if !kind.is_bystander() {
-            let subsumed = self.retain(now_ms, &pending, out);
-            self.reply(&pending, Ok(id), out);
-            self.failures.on_success(id);
-            if !kind.is_savepoint() {
-                self.force_full = false;
-            }
-            self.unresolved.retain(|other| *other > id);
-            for older in self.ids_of(|p| p.id < id && p.can_be_subsumed()) {
-                self.abort(
-                    now_ms,
-                    older,
-                    FailureReason::Subsumed,
-                    format!("by checkpoint {id}"),
-                    out,
-                );
-            }
-            out.push(Action::NotifyComplete {
-                id,
-                timestamp_ms: pending.started_ms,
-                subsumed,
-            });
-        } else {
-            self.reply(&pending, Ok(id), out);
-        }
         self.ended |= kind.ends_the_job();
+        if kind.is_bystander() {
+            self.reply(&pending, Ok(id), out);
+            return self.note_end(now_ms, &pending, Outcome::Completed, out);
+        }
+        self.reply(&pending, Ok(id), out);
         self.note_end(now_ms, &pending, Outcome::Completed, out);
+        let subsumed = self.retain(now_ms, &pending, out);
+        self.failures.on_success(id);
+        if !kind.is_savepoint() {
+            self.force_full = false;
+        }
+        self.unresolved.retain(|other| *other > id);
+        for older in self.ids_of(|p| p.id < id && p.can_be_subsumed()) {
+            self.abort(
+                now_ms,
+                older,
+                FailureReason::Subsumed,
+                format!("by checkpoint {id}"),
+                out,
+            );
+        }
+        out.push(Action::NotifyComplete {
+            id,
+            timestamp_ms: pending.started_ms,
+            subsumed,
+        });
     }
 
     /// Adds to the retained checkpoints and releases those that drop out; returns the newest of them.
@@ -136,7 +136,12 @@ impl<A> CheckpointCoordinator<A> {
                 delete: subsumed.delete,
             });
         }
-        dropped.last().map(|s| s.id)
+        // A stop with savepoint that completes after a later one drops out itself.
+        dropped
+            .iter()
+            .map(|s| s.id)
+            .filter(|id| *id < pending.id)
+            .max()
     }
 
     pub(super) fn expire(&mut self, now_ms: u64, out: &mut Vec<Action<A>>) {

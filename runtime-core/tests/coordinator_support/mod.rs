@@ -1,0 +1,322 @@
+//! Drives a coordinator in tests: one source vertex, one sink vertex, acks that carry a number.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::time::Duration;
+
+use runtime_core::coordinator::{
+    Acked, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Connection,
+    CoordinatorConfig, Fact, FailureReason, Outcome, Plan, PlanVertex, Remark, RequestId, Restored,
+    TaskId, Trigger,
+};
+use state_api::CheckpointId;
+
+pub type Actions = Vec<Action<u64>>;
+
+/// The two sources.
+pub const S0: TaskId = TaskId {
+    vertex: 0,
+    subtask: 0,
+};
+pub const S1: TaskId = TaskId {
+    vertex: 0,
+    subtask: 1,
+};
+/// The sink that both sources feed.
+pub const SINK: TaskId = TaskId {
+    vertex: 1,
+    subtask: 0,
+};
+pub const TASKS: [TaskId; 3] = [S0, S1, SINK];
+
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub fn cp(id: u64) -> CheckpointId {
+    CheckpointId(id)
+}
+
+/// Two sources that both feed one sink.
+pub fn plan() -> Plan {
+    Plan::new([
+        PlanVertex::source(0, 2),
+        PlanVertex::source(1, 1).fed_by(0, Connection::AllToAll),
+    ])
+    .unwrap()
+}
+
+/// A coordinator at a point in time that steps through the usual course of a checkpoint.
+pub struct Rig {
+    pub machine: CheckpointCoordinator<u64>,
+    pub now: u64,
+    requests: u64,
+}
+
+impl Rig {
+    /// All tasks run, periodic checkpoints as configured with the first one at the earliest time.
+    pub fn new(config: CoordinatorConfig) -> Self {
+        let mut rig = Self::idle(config);
+        rig.fact(Fact::TasksRunning {
+            plan: plan(),
+            random: 0,
+        });
+        rig
+    }
+
+    /// No task runs.
+    pub fn idle(config: CoordinatorConfig) -> Self {
+        Self::restored(config, 1, Restored::default())
+    }
+
+    pub fn restored(config: CoordinatorConfig, next_id: u64, restored: Restored) -> Self {
+        let machine = CheckpointCoordinator::restored(config, cp(next_id), restored).unwrap();
+        Self {
+            machine,
+            now: 0,
+            requests: 0,
+        }
+    }
+
+    pub fn fact(&mut self, fact: Fact<u64>) -> Actions {
+        self.machine.handle(self.now, fact)
+    }
+
+    pub fn tick_at(&mut self, now: u64) -> Actions {
+        self.now = now;
+        self.fact(Fact::Tick)
+    }
+
+    pub fn request(&mut self, kind: CheckpointKind) -> (RequestId, Actions) {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        (
+            request,
+            self.fact(Fact::Trigger(Trigger::new(kind, request))),
+        )
+    }
+
+    /// Requests a checkpoint and brings it to where tasks are triggered.
+    pub fn begin(&mut self, kind: CheckpointKind) -> CheckpointId {
+        let (_, actions) = self.request(kind);
+        let id = prepared(&actions).unwrap_or_else(|| panic!("nothing began: {actions:?}"));
+        self.ready(id);
+        id
+    }
+
+    pub fn ready(&mut self, id: CheckpointId) -> Actions {
+        self.fact(Fact::LocationReady { id })
+    }
+
+    pub fn ack(&mut self, task: TaskId, id: CheckpointId) -> Actions {
+        self.fact(Fact::Ack {
+            task,
+            id,
+            state: token(task, id),
+        })
+    }
+
+    pub fn ack_all(&mut self, id: CheckpointId) -> Actions {
+        TASKS.iter().flat_map(|task| self.ack(*task, id)).collect()
+    }
+
+    pub fn decline(&mut self, task: TaskId, id: CheckpointId, reason: FailureReason) -> Actions {
+        self.fact(Fact::Decline {
+            task,
+            id,
+            reason,
+            detail: "no room".into(),
+        })
+    }
+
+    pub fn published(&mut self, id: CheckpointId) -> Actions {
+        self.fact(Fact::Published { id })
+    }
+
+    /// Acks and publishes a checkpoint that was begun.
+    pub fn complete(&mut self, id: CheckpointId) -> Actions {
+        self.ack_all(id);
+        self.published(id)
+    }
+
+    /// Takes a whole checkpoint.
+    pub fn take(&mut self, kind: CheckpointKind) -> CheckpointId {
+        let id = self.begin(kind);
+        self.complete(id);
+        id
+    }
+
+    /// Reports every deletion as done.
+    pub fn clean(&mut self, actions: &Actions) {
+        for action in actions {
+            if let Action::Discard { id, .. }
+            | Action::Retract { id, .. }
+            | Action::Subsume { id, delete: true } = action
+            {
+                self.fact(Fact::Cleaned { id: *id });
+            }
+        }
+    }
+
+    pub fn pending_ids(&self) -> Vec<u64> {
+        self.machine
+            .pending(self.now)
+            .iter()
+            .map(|p| p.id.0)
+            .collect()
+    }
+
+    pub fn completed_ids(&self) -> Vec<u64> {
+        self.machine
+            .completed()
+            .all()
+            .iter()
+            .map(|c| c.id.0)
+            .collect()
+    }
+}
+
+/// The number that an ack of a task carries.
+pub fn token(task: TaskId, id: CheckpointId) -> u64 {
+    id.0 * 100 + u64::from(task.vertex) * 10 + u64::from(task.subtask)
+}
+
+pub fn prepared(actions: &Actions) -> Option<CheckpointId> {
+    actions.iter().find_map(|a| match a {
+        Action::PrepareLocation { id, .. } => Some(*id),
+        _ => None,
+    })
+}
+
+pub fn reply(actions: &Actions, to: RequestId) -> Option<Result<CheckpointId, CheckpointFailure>> {
+    actions.iter().find_map(|a| match a {
+        Action::ReplyTrigger { request, result } if *request == to => Some(result.clone()),
+        _ => None,
+    })
+}
+
+/// The reason for which a request was turned down.
+pub fn refusal(actions: &Actions, to: RequestId) -> Option<FailureReason> {
+    reply(actions, to)?.err().map(|f| f.reason)
+}
+
+/// Every checkpoint that ended with an abort, with the reason.
+pub fn aborted(actions: &Actions) -> Vec<(u64, FailureReason)> {
+    let ended = actions.iter().filter_map(|a| match a {
+        Action::Ended {
+            id,
+            outcome: Outcome::Aborted(failure),
+            ..
+        } => Some((id.0, failure.reason)),
+        _ => None,
+    });
+    ended.collect()
+}
+
+pub fn completed(actions: &Actions) -> Vec<u64> {
+    let ended = actions.iter().filter_map(|a| match a {
+        Action::Ended {
+            id,
+            outcome: Outcome::Completed,
+            ..
+        } => Some(id.0),
+        _ => None,
+    });
+    ended.collect()
+}
+
+/// Every number that a discard of a checkpoint names.
+pub fn discarded(actions: &Actions) -> Vec<u64> {
+    let acks = actions.iter().filter_map(|a| match a {
+        Action::Discard { acks, .. } => Some(acks.iter().map(|a| a.state).collect::<Vec<_>>()),
+        _ => None,
+    });
+    acks.flatten().collect()
+}
+
+/// Every number that a discard of a single ack names.
+pub fn discarded_acks(actions: &Actions) -> Vec<u64> {
+    let acks = actions.iter().filter_map(|a| match a {
+        Action::DiscardAck {
+            ack: Acked { state, .. },
+            ..
+        } => Some(*state),
+        _ => None,
+    });
+    acks.collect()
+}
+
+pub fn failed_job(actions: &Actions) -> Option<FailureReason> {
+    actions.iter().find_map(|a| match a {
+        Action::FailJob { failure } => Some(failure.reason),
+        _ => None,
+    })
+}
+
+pub fn notified_abort(actions: &Actions) -> Vec<(u64, Option<u64>)> {
+    let told = actions.iter().filter_map(|a| match a {
+        Action::NotifyAbort {
+            id,
+            latest_completed,
+        } => Some((id.0, latest_completed.map(|l| l.0))),
+        _ => None,
+    });
+    told.collect()
+}
+
+pub fn notified_complete(actions: &Actions) -> Vec<(u64, Option<u64>)> {
+    let told = actions.iter().filter_map(|a| match a {
+        Action::NotifyComplete { id, subsumed, .. } => Some((id.0, subsumed.map(|l| l.0))),
+        _ => None,
+    });
+    told.collect()
+}
+
+pub fn published_ids(actions: &Actions) -> Vec<u64> {
+    let ids = actions.iter().filter_map(|a| match a {
+        Action::Publish { id, .. } => Some(id.0),
+        _ => None,
+    });
+    ids.collect()
+}
+
+pub fn subsumed(actions: &Actions) -> Vec<(u64, bool)> {
+    let ids = actions.iter().filter_map(|a| match a {
+        Action::Subsume { id, delete } => Some((id.0, *delete)),
+        _ => None,
+    });
+    ids.collect()
+}
+
+pub fn remarks(actions: &Actions) -> Vec<Remark> {
+    let remarks = actions.iter().filter_map(|a| match a {
+        Action::Remark(remark) => Some(remark.clone()),
+        _ => None,
+    });
+    remarks.collect()
+}
+
+/// A seeded generator (SplitMix64), so that a walk replays from its number.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+        (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
+    }
+}
