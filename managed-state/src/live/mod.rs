@@ -31,7 +31,9 @@ mod tables;
 mod visit;
 
 #[cfg(test)]
-mod tests;
+mod model_tests;
+#[cfg(test)]
+mod test_support;
 
 pub use frozen::{FrozenGroup, FrozenTable, OverlayLimitReached};
 pub use layout::{EntryHasher, HeapSize};

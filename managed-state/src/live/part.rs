@@ -243,7 +243,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         }
     }
 
-    /// Takes a tombstone away.
+    /// Takes a tombstone away; says whether there was one.
     #[inline]
     pub(crate) fn exhume(
         &mut self,
@@ -252,15 +252,17 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         key: &K,
         namespace: &N,
         layout: &Layout<K, N, V>,
-    ) {
-        if let Some(dead) = self.dead.get_mut(slot) {
-            dead.remove(
-                hash,
-                |(k, n)| k == key && n == namespace,
-                |(k, n)| layout.hasher.hash(k, n),
-                &mut self.bytes,
-            );
-        }
+    ) -> bool {
+        let Some(dead) = self.dead.get_mut(slot) else {
+            return false;
+        };
+        let removed = dead.remove(
+            hash,
+            |(k, n)| k == key && n == namespace,
+            |(k, n)| layout.hasher.hash(k, n),
+            &mut self.bytes,
+        );
+        removed.is_some()
     }
 
     /// Says whether this layer decides what a reader of the layers below sees of a key.
@@ -278,13 +280,18 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         cursor: &mut DrainCursor,
         budget: &mut usize,
         cost: usize,
+        layout: &Layout<K, N, V>,
         mut sink: impl FnMut(Drained<K, N, V>),
     ) -> bool {
         while cursor.slot < self.slots.len().max(self.dead.len()) {
             let slot = cursor.slot;
             if !cursor.dead {
                 if let Some(live) = self.slots.get_mut(slot) {
-                    let sink = |entry| sink(Drained::Live(slot, entry));
+                    let heap = &mut self.heap;
+                    let sink = |entry| {
+                        *heap = heap.saturating_sub(layout.heap_of(&entry));
+                        sink(Drained::Live(slot, entry));
+                    };
                     if live.drain(&mut cursor.bucket, budget, cost, &mut self.bytes, sink) {
                         return true;
                     }

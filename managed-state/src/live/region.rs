@@ -132,32 +132,34 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
             if let Some(lower) = &mut below.lower {
                 let frozen = &below.frozen;
                 let more =
-                    self.top.drain(
-                        &mut below.cursor,
-                        budget,
-                        MOVE_COST,
-                        |drained| match drained {
-                            Drained::Live(slot, entry) => {
-                                if lower.has_dead() {
-                                    lower.exhume(
-                                        slot,
-                                        layout.hash(&entry),
-                                        &entry.key,
-                                        &entry.namespace,
-                                        layout,
-                                    );
+                    self.top
+                        .drain(
+                            &mut below.cursor,
+                            budget,
+                            MOVE_COST,
+                            layout,
+                            |drained| match drained {
+                                Drained::Live(slot, entry) => {
+                                    if lower.has_dead() {
+                                        lower.exhume(
+                                            slot,
+                                            layout.hash(&entry),
+                                            &entry.key,
+                                            &entry.namespace,
+                                            layout,
+                                        );
+                                    }
+                                    lower.adopt(slot, entry, layout);
                                 }
-                                lower.adopt(slot, entry, layout);
-                            }
-                            Drained::Dead(slot, key, namespace) => {
-                                let hash = layout.hasher.hash(&key, &namespace);
-                                lower.remove(slot, hash, &key, &namespace, layout);
-                                if is_visible(frozen, slot, hash, &key, &namespace) {
-                                    lower.bury(slot, hash, &key, &namespace, layout);
+                                Drained::Dead(slot, key, namespace) => {
+                                    let hash = layout.hasher.hash(&key, &namespace);
+                                    lower.remove(slot, hash, &key, &namespace, layout);
+                                    if is_visible(frozen, slot, hash, &key, &namespace) {
+                                        lower.bury(slot, hash, &key, &namespace, layout);
+                                    }
                                 }
-                            }
-                        },
-                    );
+                            },
+                        );
                 if more {
                     return Merge::Unfinished;
                 }
@@ -302,8 +304,12 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         value: V,
         layout: &Layout<K, N, V>,
     ) -> &mut V {
-        self.top.exhume(slot, hash, key, namespace, layout);
+        let hidden = self.top.exhume(slot, hash, key, namespace, layout);
         let (target, _) = self.target();
+        if hidden {
+            // The tombstone may not have reached the layer under it yet.
+            target.remove(slot, hash, key, namespace, layout);
+        }
         target.exhume(slot, hash, key, namespace, layout);
         target
             .get_or_insert_with(slot, hash, key, namespace, layout, || value)

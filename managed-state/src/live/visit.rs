@@ -77,7 +77,7 @@ where
     /// Looks at about `entries` entries from a cursor on, over all groups and round again, and removes those that are
     /// expired; returns how many it removed.
     ///
-    /// Each entry is met about once a round; one that moves because its table grows or is merged may be missed or met
+    /// A call ends at the end of a round. Each entry is met about once a round; one that moves because its table grows or is merged may be missed or met
     /// twice in a round.
     pub fn sweep(
         &mut self,
@@ -92,6 +92,7 @@ where
         while left > 0 && buckets > 0 {
             if cursor.group >= self.groups {
                 *cursor = SweepCursor::default();
+                break;
             }
             let group = cursor.group;
             let (region, slot) = self.locate(group);
