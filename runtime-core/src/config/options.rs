@@ -1,0 +1,214 @@
+//! Every option that a configuration may set, with Flink's names and defaults.
+
+use super::{ConfigOption, Support, ValueKind};
+use std::time::Duration;
+
+const NO_LIMIT: Duration = Duration::MAX;
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+const MS: Duration = Duration::from_millis(1);
+const SHORTEST: Duration = Duration::from_millis(10);
+
+const fn count(min: i64) -> ValueKind {
+    ValueKind::Number {
+        min,
+        max: u32::MAX as i64,
+        infinite: false,
+    }
+}
+
+const fn span(min: Duration) -> ValueKind {
+    ValueKind::Duration { min, max: NO_LIMIT }
+}
+
+const ANY_SIZE: ValueKind = ValueKind::MemorySize { max: u64::MAX };
+
+macro_rules! options {
+    ($($name:ident: $support:ident $key:literal ($($old:literal),*) $kind:expr, $default:expr, $meaning:literal;)*) => {
+        $(
+            #[doc = concat!("`", $key, "`: ", $meaning)]
+            pub static $name: ConfigOption = ConfigOption {
+                key: $key,
+                old_keys: &[$($old),*],
+                kind: $kind,
+                default: $default,
+                support: Support::$support,
+                meaning: $meaning,
+            };
+        )*
+
+        /// All options, in the order of the documentation.
+        pub static ALL: &[&ConfigOption] = &[$(&$name),*];
+    };
+}
+
+options! {
+    INTERVAL: Offered "execution.checkpointing.interval" () span(SHORTEST), None,
+        "Period of automatic checkpoints; unset switches them off.";
+    MODE: Offered "execution.checkpointing.mode" () ValueKind::Choice(&["EXACTLY_ONCE", "AT_LEAST_ONCE"]), Some("EXACTLY_ONCE"),
+        "Whether barriers are aligned or only counted.";
+    TIMEOUT: Offered "execution.checkpointing.timeout" () span(SHORTEST), Some("10 min"),
+        "Age at which a pending checkpoint is aborted.";
+    MIN_PAUSE: Offered "execution.checkpointing.min-pause" () ValueKind::Duration { min: Duration::ZERO, max: YEAR }, Some("0 ms"),
+        "Least time from the end of a checkpoint to the next periodic one.";
+    MAX_CONCURRENT: Offered "execution.checkpointing.max-concurrent-checkpoints" () count(1), Some("1"),
+        "Number of checkpoints that may be pending at a time.";
+    TOLERABLE_FAILURES: Offered "execution.checkpointing.tolerable-failed-checkpoints" () count(0), Some("0"),
+        "Consecutive counted failures that the job outlives.";
+    RETENTION: Offered "execution.checkpointing.externalized-checkpoint-retention" ()
+        ValueKind::Choice(&["NO_EXTERNALIZED_CHECKPOINTS", "DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION", "ALWAYS"]),
+        Some("NO_EXTERNALIZED_CHECKPOINTS"),
+        "What happens to the last checkpoints when the job ends; `ALWAYS` keeps them even when it finishes.";
+    NUM_RETAINED: Offered "execution.checkpointing.num-retained" ("state.checkpoints.num-retained") count(1), Some("1"),
+        "Number of completed checkpoints that are kept.";
+    DIR: Offered "execution.checkpointing.dir" ("state.checkpoints.dir") ValueKind::Text, None,
+        "Folder for checkpoints; setting it selects filesystem storage.";
+    SAVEPOINT_DIR: Offered "execution.checkpointing.savepoint-dir" ("state.savepoints.dir", "savepoints.state.backend.fs.dir") ValueKind::Text, None,
+        "Folder for savepoints.";
+    STORAGE: Offered "execution.checkpointing.storage" ("state.checkpoint-storage") ValueKind::Choice(&["jobmanager", "filesystem", "memory"]), None,
+        "Where checkpoints live: `jobmanager` (or `memory`) keeps them in the coordinator's memory.";
+    MEMORY_STORAGE_LIMIT: Offered "execution.checkpointing.memory-storage.max-state-size" () ANY_SIZE, Some("5 mb"),
+        "Largest state that the coordinator's memory takes.";
+    CREATE_SUBDIR: Offered "execution.checkpointing.create-subdir" ("state.checkpoints.create-subdir") ValueKind::Bool, Some("true"),
+        "Whether each job has a folder of its own under the checkpoint folder.";
+    INCREMENTAL: Offered "execution.checkpointing.incremental" ("state.backend.incremental") ValueKind::Bool, Some("false"),
+        "Whether backends that can write only what changed.";
+    INLINE_THRESHOLD: Offered "execution.checkpointing.data-inline-threshold" ("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold")
+        ValueKind::MemorySize { max: 1 << 20 }, Some("20 kb"),
+        "Smaller pieces go inline into the metadata.";
+    WRITE_BUFFER_SIZE: Offered "execution.checkpointing.write-buffer-size" ("state.storage.fs.write-buffer-size")
+        ValueKind::MemorySize { max: 1 << 30 }, Some("4096"),
+        "Bytes that a checkpoint stream gathers before it writes; at least the inline threshold.";
+    CLEANER_PARALLEL: Offered "execution.checkpointing.cleaner.parallel-mode" ("state.checkpoint.cleaner.parallel-mode") ValueKind::Bool, Some("true"),
+        "Whether the pieces of a checkpoint are deleted several at a time.";
+    AFTER_TASKS_FINISH: Offered "execution.checkpointing.checkpoints-after-tasks-finish" ("execution.checkpointing.checkpoints-after-tasks-finish.enabled")
+        ValueKind::Bool, Some("true"),
+        "Whether checkpoints go on when some tasks have finished.";
+    SNAPSHOT_COMPRESSION: DefaultOnly "execution.checkpointing.snapshot-compression" () ValueKind::Bool, Some("false"),
+        "Whether full snapshots are compressed.";
+    UNALIGNED: DefaultOnly "execution.checkpointing.unaligned.enabled" ("execution.checkpointing.unaligned") ValueKind::Bool, Some("false"),
+        "Whether barriers overtake records in flight.";
+    ALIGNED_TIMEOUT: DefaultOnly "execution.checkpointing.aligned-checkpoint-timeout" ("execution.checkpointing.alignment-timeout")
+        span(Duration::ZERO), Some("0 ms"),
+        "How long an unaligned checkpoint is tried aligned first.";
+    INTERVAL_DURING_BACKLOG: DefaultOnly "execution.checkpointing.interval-during-backlog" () span(Duration::ZERO), None,
+        "Period of checkpoints while a source reports a backlog.";
+    LOCAL_BACKUP: DefaultOnly "execution.checkpointing.local-backup.enabled" () ValueKind::Bool, Some("false"),
+        "Whether a second copy is kept on local disk.";
+    LOCAL_BACKUP_DIRS: DefaultOnly "execution.checkpointing.local-backup.dirs" ("taskmanager.state.local.root-dirs") ValueKind::List, None,
+        "Folders for local copies.";
+    FILE_MERGING: DefaultOnly "execution.checkpointing.file-merging.enabled" ("state.checkpoints.file-merging.enabled") ValueKind::Bool, Some("false"),
+        "Whether small files are packed into larger ones.";
+    CHECKPOINT_HISTORY: DefaultOnly "web.checkpoints.history" () count(1), Some("10"),
+        "Number of checkpoints whose statistics are kept.";
+
+    RECOVERY_PATH: Offered "execution.state-recovery.path" ("execution.savepoint.path") ValueKind::Text, None,
+        "Checkpoint or savepoint to start from.";
+    CLAIM_MODE: Offered "execution.state-recovery.claim-mode" ("execution.savepoint-restore-mode") ValueKind::Choice(&["NO_CLAIM", "CLAIM", "LEGACY"]), Some("NO_CLAIM"),
+        "Who owns the snapshot that the job starts from.";
+    IGNORE_UNCLAIMED: Offered "execution.state-recovery.ignore-unclaimed-state" ("execution.savepoint.ignore-unclaimed-state") ValueKind::Bool, Some("false"),
+        "Whether state without an operator is dropped rather than refused.";
+    FROM_LOCAL: DefaultOnly "execution.state-recovery.from-local" ("state.backend.local-recovery") ValueKind::Bool, Some("false"),
+        "Whether local copies are used when state is restored.";
+
+    BACKEND: Offered "state.backend.type" ("state.backend") ValueKind::Text, Some("hashmap"),
+        "Name of the state backend.";
+    MAX_PARALLELISM: Offered "pipeline.max-parallelism" () ValueKind::Number { min: -1, max: 32_768, infinite: false }, Some("-1"),
+        "Number of key groups; -1 derives it from the parallelism.";
+    PARALLELISM: Offered "parallelism.default" () ValueKind::Number { min: 1, max: 32_768, infinite: false }, Some("1"),
+        "Number of subtasks of an operator that names none.";
+
+    RESTART: Offered "restart-strategy.type" ("restart-strategy") ValueKind::Choice(&["none", "off", "disable", "fixed-delay", "failure-rate", "exponential-delay"]), None,
+        "Restart strategy; unset is exponential-delay with checkpoints and none without.";
+    FIXED_ATTEMPTS: Offered "restart-strategy.fixed-delay.attempts" () ValueKind::Number { min: 0, max: u32::MAX as i64, infinite: true }, Some("1"),
+        "Number of restarts before the job fails.";
+    FIXED_DELAY: Offered "restart-strategy.fixed-delay.delay" () span(Duration::ZERO), Some("1 s"),
+        "Time between a failure and the restart.";
+    RATE_MAX_FAILURES: Offered "restart-strategy.failure-rate.max-failures-per-interval" () count(1), Some("1"),
+        "Failures within the interval that the job outlives.";
+    RATE_INTERVAL: Offered "restart-strategy.failure-rate.failure-rate-interval" () span(MS), Some("1 min"),
+        "Interval in which failures are counted.";
+    RATE_DELAY: Offered "restart-strategy.failure-rate.delay" () span(Duration::ZERO), Some("1 s"),
+        "Time between a failure and the restart.";
+    EXP_INITIAL: Offered "restart-strategy.exponential-delay.initial-backoff" () span(MS), Some("1 s"),
+        "First wait.";
+    EXP_MAX: Offered "restart-strategy.exponential-delay.max-backoff" () span(MS), Some("1 min"),
+        "Longest wait.";
+    EXP_MULTIPLIER: Offered "restart-strategy.exponential-delay.backoff-multiplier" () ValueKind::Fraction { above: 1.0, max: f64::MAX }, Some("1.5"),
+        "Factor from one wait to the next.";
+    EXP_JITTER: Offered "restart-strategy.exponential-delay.jitter-factor" () ValueKind::Fraction { above: -f64::MIN_POSITIVE, max: 1.0 }, Some("0.1"),
+        "Share of the wait by which it varies at random.";
+    EXP_RESET: Offered "restart-strategy.exponential-delay.reset-backoff-threshold" () span(MS), Some("1 h"),
+        "Time without failure after which the wait is the first one again.";
+    EXP_ATTEMPTS: Offered "restart-strategy.exponential-delay.attempts-before-reset-backoff" () ValueKind::Number { min: 1, max: u32::MAX as i64, infinite: true }, Some("infinite"),
+        "Number of restarts before the job fails, unless the wait was reset.";
+}
+
+/// Prefixes of Flink's options that a job in one process has no use for.
+static ELSEWHERE: &[&str] = &[
+    "akka.",
+    "blob.",
+    "classloader.",
+    "cleanup-strategy.",
+    "client.",
+    "cluster.",
+    "env.",
+    "heartbeat.",
+    "high-availability",
+    "historyserver.",
+    "jobmanager.",
+    "kubernetes.",
+    "metrics.",
+    "pekko.",
+    "python.",
+    "rest.",
+    "security.",
+    "table.",
+    "taskmanager.",
+    "web.",
+    "yarn.",
+];
+
+/// Finds an option by its name or an old spelling; the flag says that the spelling is old.
+pub(super) fn find(key: &str) -> Option<(&'static ConfigOption, bool)> {
+    ALL.iter().copied().find_map(|option| {
+        if option.key == key {
+            Some((option, false))
+        } else {
+            option.old_keys.contains(&key).then_some((option, true))
+        }
+    })
+}
+
+/// Says why Flink's option of this name is not taken, if it is one that belongs to something we don't have.
+pub(super) fn why_not(key: &str) -> Option<&'static str> {
+    if key.starts_with("state.changelog.") {
+        return Some(
+            "there is no change log around backends; the backend fs writes only what changed",
+        );
+    }
+    if key == "state.backend.async" {
+        return Some("snapshots are always asynchronous");
+    }
+    let cluster = ELSEWHERE.iter().any(|prefix| key.starts_with(prefix));
+    cluster.then_some("it is an option of a Flink cluster and has no meaning here")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_spelling_is_unique_and_every_default_is_valid() {
+        let mut seen = BTreeSet::new();
+        for option in ALL {
+            for key in std::iter::once(&option.key).chain(option.old_keys) {
+                assert!(seen.insert(*key), "{key} appears twice");
+            }
+            if let Some(default) = option.default {
+                assert!(option.check(default).is_ok(), "{} = {default}", option.key);
+            }
+            assert!(option.meaning.ends_with('.'), "{}", option.key);
+        }
+    }
+}
