@@ -2,4 +2,5 @@
 
 pub mod keyed;
 pub mod live;
+pub mod bytes;
 pub mod format;

@@ -1,5 +1,6 @@
 use std::any::Any;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use state_api::access::{Aggregator, ListAccess, MapAccess};
 use state_api::{Error, KeyGroup, OrderedKey, Result, StateKey, StateType};
@@ -7,8 +8,9 @@ use state_api::{Error, KeyGroup, OrderedKey, Result, StateKey, StateType};
 use super::form::{ListForm, MapForm, SortedMapForm, ValueForm};
 use super::live_list::LiveListView;
 use super::live_map::LiveMapView;
+use super::live_merge::{merge_lists, merge_values};
 use super::live_slot::{Address, TableSlot, table_hash};
-use super::live_value::{LiveAggregating, LiveReducing, LiveValue};
+use super::live_value::{LiveAggregating, LiveReducing, LiveValue, ReduceFn};
 use super::register::{AggregatingExtra, ReducingExtra, ValueExtra};
 use super::stamp::{Plain, Timed};
 use super::states::{KeyedStates, LiveSlots, Slots, position, wrong_type};
@@ -282,6 +284,92 @@ impl<'a, K: StateKey> At<'a, K> {
         TimersView::new(self.states, timers.slot(), self.group, self.key, namespace)
     }
 
+    /// Moves the elements of some namespaces behind those of another one.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn merge_lists<T: StateType, N: StateKey>(
+        &mut self,
+        state: ListState<T, N>,
+        target: &N,
+        sources: &[N],
+    ) -> Result<()> {
+        let key_hash = self.hash;
+        match self.locate(state.slot(), target)? {
+            (index, Slots::Live(live), at) => {
+                type ListSlot<K, N, T, S> = TableSlot<K, N, ListForm<T, S>, ()>;
+                match live.find::<ListSlot<K, N, T, Plain<T>>, ListSlot<K, N, T, Timed<T>>>(index) {
+                    Some(Found::Plain(slot)) => merge_lists(slot, at, key_hash, sources),
+                    Some(Found::Timed(slot)) => merge_lists(slot, at, key_hash, sources),
+                    None => Err(wrong_type()),
+                }
+            }
+            (index, Slots::Bytes(bytes), _) => bytes.merge_lists(index, target, sources),
+        }
+    }
+
+    /// Reduces the values of some namespaces into that of another one, and removes them.
+    ///
+    /// # Errors
+    /// Those of the reduce function, all values being as before then; those of the backend.
+    pub fn merge_reducing<T: StateType, N: StateKey>(
+        &mut self,
+        state: ReducingState<T, N>,
+        target: &N,
+        sources: &[N],
+    ) -> Result<()> {
+        let key_hash = self.hash;
+        match self.locate(state.slot(), target)? {
+            (index, Slots::Live(live), at) => {
+                type ReducingSlot<K, N, T, S> = TableSlot<K, N, ValueForm<T, S>, ReducingExtra<T>>;
+                match live.find::<ReducingSlot<K, N, T, Plain<T>>, ReducingSlot<K, N, T, Timed<T>>>(index) {
+                    Some(Found::Plain(slot)) => {
+                        let reduce = Arc::clone(&slot.extra.reduce);
+                        merge_values(slot, at, key_hash, sources, |into, value| reduce_into(&reduce, into, value))
+                    }
+                    Some(Found::Timed(slot)) => {
+                        let reduce = Arc::clone(&slot.extra.reduce);
+                        merge_values(slot, at, key_hash, sources, |into, value| reduce_into(&reduce, into, value))
+                    }
+                    None => Err(wrong_type()),
+                }
+            }
+            (index, Slots::Bytes(bytes), _) => bytes.merge_reducing::<T, N>(index, target, sources),
+        }
+    }
+
+    /// Merges the accumulators of some namespaces into that of another one, and removes them.
+    ///
+    /// # Errors
+    /// Those of the aggregator, all accumulators being as before then; those of the backend.
+    pub fn merge_aggregating<A: Aggregator, N: StateKey>(
+        &mut self,
+        state: AggregatingState<A, N>,
+        target: &N,
+        sources: &[N],
+    ) -> Result<()> {
+        let key_hash = self.hash;
+        match self.locate(state.slot(), target)? {
+            (index, Slots::Live(live), at) => {
+                type AggregatingSlot<K, N, A, S> =
+                    TableSlot<K, N, ValueForm<<A as Aggregator>::Acc, S>, AggregatingExtra<A>>;
+                match live.find::<AggregatingSlot<K, N, A, Plain<A::Acc>>, AggregatingSlot<K, N, A, Timed<A::Acc>>>(index)
+                {
+                    Some(Found::Plain(slot)) => {
+                        let aggregator = slot.extra.aggregator.clone();
+                        merge_values(slot, at, key_hash, sources, |into, acc| aggregator.merge(into, acc))
+                    }
+                    Some(Found::Timed(slot)) => {
+                        let aggregator = slot.extra.aggregator.clone();
+                        merge_values(slot, at, key_hash, sources, |into, acc| aggregator.merge(into, acc))
+                    }
+                    None => Err(wrong_type()),
+                }
+            }
+            (index, Slots::Bytes(bytes), _) => bytes.merge_aggregating::<A, N>(index, target, sources),
+        }
+    }
+
     /// Calls `f` for each element that a list has now, with all states at hand: it may write any of them, this list too.
     ///
     /// # Errors
@@ -363,6 +451,11 @@ impl<K: StateKey> LiveSlots<K> {
         }
         slot.downcast_mut().map(Found::Timed)
     }
+}
+
+fn reduce_into<T>(reduce: &ReduceFn<T>, into: &mut T, value: T) -> Result<()> {
+    *into = reduce(into, value)?;
+    Ok(())
 }
 
 #[cold]

@@ -1,30 +1,261 @@
 use std::any::Any;
-use state_api::access::Aggregator;
-use state_api::*;
-use super::byte_stub::*;
-use super::context::KeyedContext;
-use super::live_timers::Popped;
-use super::stamp::Expiry;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use state_api::access::Aggregator;
+use state_api::{
+    ByteStore, Column, Error, KeyGroup, KeyGroupRange, KeyedHandle, OrderedKey, RestoreContext, Result, Snapshot,
+    SnapshotKind, SnapshotRequest, StateKey, StateKind, StateMeta, StateType, TtlConfig,
+};
+
+use super::context::KeyedContext;
+use super::decoder::Origin;
+use super::live_timers::Popped;
+use super::register::{AggregatingExtra, ReducingExtra, ValueExtra};
+use super::states::wrong_type;
+use crate::bytes::{
+    self, ByteAggregating, ByteKey, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteState, ByteTimers, ByteValue,
+};
+use crate::format::{CanonicalColumn, canonical_snapshot, restore_into_store};
+
+/// What a kind of state needs beside its column, its type hidden.
 pub(crate) type ByteExtra = Box<dyn Any + Send>;
-pub(crate) struct ByteSlot;
-pub(crate) struct ByteSlots { pub(crate) store: Box<dyn ByteStore>, pub(crate) slots: Vec<ByteSlot> }
-fn no<T>() -> Result<T> { Err(Error::unsupported("byte stores")) }
+
+/// One registered state of a byte store.
+pub(crate) struct ByteSlot {
+    state: ByteState,
+    meta: StateMeta,
+    ttl: Option<TtlConfig>,
+    extra: ByteExtra,
+    timers: Option<ByteTimers>,
+}
+
+/// The states of a subtask in a byte store.
+pub(crate) struct ByteSlots {
+    pub(crate) store: Box<dyn ByteStore>,
+    slots: Vec<ByteSlot>,
+    /// Restored states that are not registered.
+    unregistered: BTreeMap<Arc<str>, (Column, StateMeta)>,
+    key: ByteKey,
+    range: KeyGroupRange,
+    prefix_len: usize,
+    cx: KeyedContext,
+}
+
+/// Rewrites the values of a restored column for the type that is registered now.
+pub(crate) type MigrateColumn = fn(&mut dyn ByteStore, Column, &StateMeta, &StateMeta, i64) -> Result<()>;
+
 impl ByteSlots {
-    pub(crate) fn new(store: Box<dyn ByteStore>, _: &KeyedContext) -> Self { Self { store, slots: Vec::new() } }
-    pub(crate) fn bind<K: StateKey>(&mut self, _: &K, _: KeyGroup) {}
-    pub(crate) async fn restore(&mut self, _: &[KeyedHandle], _: &RestoreContext) -> Result<()> { no() }
-    pub(crate) fn snapshot(&mut self, _: &SnapshotRequest) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> { no() }
-    pub(crate) fn entries(&self, _: u32) -> Result<u64> { no() }
-    pub(crate) fn register(&mut self, _: StateMeta, _: Expiry, _: ByteExtra, _: i64) -> Result<usize> { no() }
-    pub(crate) fn value<T: StateType, N: StateKey>(&mut self, _: usize, _: &N) -> Result<ByteValue<'_, T>> { no() }
-    pub(crate) fn list<T: StateType, N: StateKey>(&mut self, _: usize, _: &N) -> Result<ByteList<'_, T>> { no() }
-    pub(crate) fn map<MK: StateKey, MV: StateType, N: StateKey>(&mut self, _: usize, _: &N) -> Result<ByteMap<'_, MK, MV>> { no() }
-    pub(crate) fn sorted_map<MK: OrderedKey, MV: StateType, N: StateKey>(&mut self, _: usize, _: &N) -> Result<ByteSortedMap<'_, MK, MV>> { no() }
-    pub(crate) fn reducing<T: StateType, N: StateKey>(&mut self, _: usize, _: &N) -> Result<ByteReducing<'_, T>> { no() }
-    pub(crate) fn aggregating<A: Aggregator, N: StateKey>(&mut self, _: usize, _: &N) -> Result<ByteAggregating<'_, A>> { no() }
-    pub(crate) fn set_timer<N: StateKey>(&mut self, _: usize, _: i64, _: &N) -> Result<bool> { no() }
-    pub(crate) fn remove_timer<N: StateKey>(&mut self, _: usize, _: i64, _: &N) -> Result<bool> { no() }
-    pub(crate) fn next_timer(&mut self, _: usize) -> Result<Option<i64>> { no() }
-    pub(crate) fn pop_due(&mut self, _: usize, _: i64) -> Result<Option<Popped>> { no() }
+    pub(crate) fn new(store: Box<dyn ByteStore>, cx: &KeyedContext) -> Self {
+        let prefix_len = cx.max_parallelism.prefix_len();
+        Self {
+            store,
+            slots: Vec::new(),
+            unregistered: BTreeMap::new(),
+            key: ByteKey::new(prefix_len),
+            range: cx.range,
+            prefix_len,
+            cx: cx.clone(),
+        }
+    }
+
+    /// Encodes the key of a record, once for all states.
+    #[inline]
+    pub(crate) fn bind<K: StateKey>(&mut self, key: &K, group: KeyGroup) {
+        self.key.bind(key, group);
+    }
+
+    pub(crate) async fn restore(&mut self, handles: &[KeyedHandle], cx: &RestoreContext) -> Result<()> {
+        let format = self.store.native().map(|native| native.format().to_owned());
+        let is_native = |handle: &KeyedHandle| Some(handle.format()) == format.as_deref();
+        let columns = if handles.iter().any(is_native) {
+            if !handles.iter().all(is_native) {
+                return Err(Error::incompatible("parts of the snapshot are in different formats"));
+            }
+            let native = self.store.native().ok_or_else(|| Error::bug("a format without native snapshots"))?;
+            native.restore(handles, self.range, cx).await?
+        } else {
+            restore_into_store(handles, self.range, self.prefix_len, self.store.as_mut(), &*cx.storage).await?
+        };
+        let by_name = columns.into_iter().map(|(column, meta)| (Arc::clone(&meta.name), (column, meta)));
+        self.unregistered.extend(by_name);
+        Ok(())
+    }
+
+    pub(crate) fn snapshot(&mut self, request: &SnapshotRequest) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+        let registered = self.slots.iter().map(|slot| (slot.state.column(), &slot.meta, slot.ttl));
+        let carried = self.unregistered.values().map(|(column, meta)| (*column, meta, None));
+        let columns: Vec<_> = registered.chain(carried).collect();
+        if request.kind != SnapshotKind::CanonicalSavepoint
+            && let Some(native) = self.store.native()
+        {
+            let states: Vec<_> = columns.iter().map(|(column, meta, _)| (*column, (*meta).clone())).collect();
+            return native.snapshot(request, &states);
+        }
+        let columns = columns
+            .into_iter()
+            .map(|(column, meta, ttl)| {
+                let column = CanonicalColumn::new(column, meta.clone());
+                match ttl {
+                    Some(ttl) => column.drop_expired(ttl, request.now_ms),
+                    None => column,
+                }
+            })
+            .collect();
+        Ok(canonical_snapshot(self.store.view()?, columns, self.range, self.prefix_len))
+    }
+
+    pub(crate) fn entries(&self, index: u32) -> Result<u64> {
+        let slot = self.slots.get(index as usize).ok_or_else(wrong_type)?;
+        bytes::count_entries(self.store.as_ref(), slot.state.column())
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        meta: StateMeta,
+        ttl: Option<TtlConfig>,
+        extra: ByteExtra,
+        migrate: MigrateColumn,
+    ) -> Result<usize> {
+        let now_ms = self.cx.clock.now_ms();
+        if let Some((column, old)) = self.unregistered.get(&meta.name) {
+            let origin = Origin::resolve(old, &meta, now_ms)?;
+            if !origin.is_unchanged(&meta) {
+                migrate(self.store.as_mut(), *column, old, &meta, now_ms).map_err(|e| e.with("state", &meta.name))?;
+            }
+            self.unregistered.remove(&meta.name);
+        }
+        let column = self.store.open_column(&meta.name)?;
+        let state = ByteState::new(column, &meta, ttl, Arc::clone(&self.cx.clock));
+        let timers = match meta.kind {
+            StateKind::Timer => {
+                Some(ByteTimers::open(self.store.as_ref(), column, state.layout(), self.range, self.prefix_len)?)
+            }
+            _ => None,
+        };
+        self.slots.push(ByteSlot { state, meta, ttl, extra, timers });
+        Ok(self.slots.len() - 1)
+    }
+
+    fn slot(&mut self, index: usize) -> Result<(&mut dyn ByteStore, &mut ByteSlot, &ByteKey)> {
+        let slot = self.slots.get_mut(index).ok_or_else(wrong_type)?;
+        Ok((self.store.as_mut(), slot, &self.key))
+    }
+
+    pub(crate) fn value<T: StateType, N: StateKey>(&mut self, index: usize, namespace: &N) -> Result<ByteValue<'_, T>> {
+        let (store, slot, key) = self.slot(index)?;
+        let extra = extra::<ValueExtra<T>>(&slot.extra)?;
+        Ok(ByteValue::new(slot.state.at(store, key, namespace), extra.default.as_ref()))
+    }
+
+    pub(crate) fn list<T: StateType, N: StateKey>(&mut self, index: usize, namespace: &N) -> Result<ByteList<'_, T>> {
+        let (store, slot, key) = self.slot(index)?;
+        Ok(ByteList::new(slot.state.at(store, key, namespace)))
+    }
+
+    pub(crate) fn map<MK: StateKey, MV: StateType, N: StateKey>(
+        &mut self,
+        index: usize,
+        namespace: &N,
+    ) -> Result<ByteMap<'_, MK, MV>> {
+        let (store, slot, key) = self.slot(index)?;
+        Ok(ByteMap::new(slot.state.at(store, key, namespace)))
+    }
+
+    pub(crate) fn sorted_map<MK: OrderedKey, MV: StateType, N: StateKey>(
+        &mut self,
+        index: usize,
+        namespace: &N,
+    ) -> Result<ByteSortedMap<'_, MK, MV>> {
+        let (store, slot, key) = self.slot(index)?;
+        Ok(ByteSortedMap::new(slot.state.at(store, key, namespace)))
+    }
+
+    pub(crate) fn reducing<T: StateType, N: StateKey>(
+        &mut self,
+        index: usize,
+        namespace: &N,
+    ) -> Result<ByteReducing<'_, T>> {
+        let (store, slot, key) = self.slot(index)?;
+        let extra = extra::<ReducingExtra<T>>(&slot.extra)?;
+        Ok(ByteReducing::new(slot.state.at(store, key, namespace), &*extra.reduce))
+    }
+
+    pub(crate) fn aggregating<A: Aggregator, N: StateKey>(
+        &mut self,
+        index: usize,
+        namespace: &N,
+    ) -> Result<ByteAggregating<'_, A>> {
+        let (store, slot, key) = self.slot(index)?;
+        let extra = extra::<AggregatingExtra<A>>(&slot.extra)?;
+        Ok(ByteAggregating::new(slot.state.at(store, key, namespace), &extra.aggregator))
+    }
+
+    pub(crate) fn merge_lists<N: StateKey>(&mut self, index: usize, target: &N, sources: &[N]) -> Result<()> {
+        let (store, slot, key) = self.slot(index)?;
+        bytes::merge_lists(&mut slot.state, store, key, target, sources)
+    }
+
+    pub(crate) fn merge_reducing<T: StateType, N: StateKey>(
+        &mut self,
+        index: usize,
+        target: &N,
+        sources: &[N],
+    ) -> Result<()> {
+        let (store, slot, key) = self.slot(index)?;
+        let extra = extra::<ReducingExtra<T>>(&slot.extra)?;
+        bytes::merge_reducing(&mut slot.state, store, key, target, sources, &*extra.reduce)
+    }
+
+    pub(crate) fn merge_aggregating<A: Aggregator, N: StateKey>(
+        &mut self,
+        index: usize,
+        target: &N,
+        sources: &[N],
+    ) -> Result<()> {
+        let (store, slot, key) = self.slot(index)?;
+        let extra = extra::<AggregatingExtra<A>>(&slot.extra)?;
+        bytes::merge_aggregating(&mut slot.state, store, key, target, sources, &extra.aggregator)
+    }
+
+    pub(crate) fn column(&self, index: usize) -> Result<Column> {
+        Ok(self.slots.get(index).ok_or_else(wrong_type)?.state.column())
+    }
+
+    pub(crate) fn meta(&self, index: usize) -> Result<&StateMeta> {
+        Ok(&self.slots.get(index).ok_or_else(wrong_type)?.meta)
+    }
+
+    pub(crate) fn prefix_len(&self) -> usize {
+        self.prefix_len
+    }
+
+    fn timers(&mut self, index: usize) -> Result<(&mut dyn ByteStore, &mut ByteTimers, &ByteKey)> {
+        let (store, slot, key) = self.slot(index)?;
+        Ok((store, slot.timers.as_mut().ok_or_else(wrong_type)?, key))
+    }
+
+    pub(crate) fn set_timer<N: StateKey>(&mut self, index: usize, time: i64, namespace: &N) -> Result<bool> {
+        let (store, timers, key) = self.timers(index)?;
+        timers.add(store, key, time, namespace)
+    }
+
+    pub(crate) fn remove_timer<N: StateKey>(&mut self, index: usize, time: i64, namespace: &N) -> Result<bool> {
+        let (store, timers, key) = self.timers(index)?;
+        timers.remove(store, key, time, namespace)
+    }
+
+    pub(crate) fn next_timer(&mut self, index: usize) -> Result<Option<i64>> {
+        self.timers(index)?.1.next_time()
+    }
+
+    pub(crate) fn pop_due(&mut self, index: usize, up_to: i64) -> Result<Option<Popped>> {
+        let (store, timers, _) = self.timers(index)?;
+        let due = timers.pop_due(store, up_to)?;
+        Ok(due.map(|timer| Popped { time: timer.time, composite: timer.composite.into() }))
+    }
+}
+
+fn extra<X: 'static>(extra: &ByteExtra) -> Result<&X> {
+    extra.downcast_ref().ok_or_else(wrong_type)
 }

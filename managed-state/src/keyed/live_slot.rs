@@ -5,6 +5,7 @@ use state_api::{Error, KeyGroup, Result, StateKey, StateMeta};
 use super::decoder::Origin;
 use super::form::{ExpiredFilter, Form};
 use super::stamp::Expiry;
+use super::states::wrong_type;
 use crate::format::{CompositeLayout, GroupWriter, Section};
 use crate::live::{Change, EntryHasher, FrozenTable, LiveTable, OverlayLimit, PageCursor, SweepCursor};
 
@@ -29,8 +30,8 @@ pub(crate) trait LiveSlot<K>: Any {
     fn overlay_bytes(&self) -> usize;
     fn confirm(&mut self, id: u64);
 
-    /// Appends the next page of keys in a namespace given by its encoding, or in all; returns false after the last.
-    fn keys_page(&self, group: usize, namespace: Option<&dyn Any>, cursor: &mut PageCursor, keys: &mut Vec<K>) -> bool;
+    /// Appends the next page of (key, namespace) pairs to a `Vec<(K, N)>`; returns false after the last page.
+    fn pairs_page(&self, group: usize, cursor: &mut PageCursor, pairs: &mut dyn Any) -> Result<bool>;
 }
 
 /// A table at the moment of a cut.
@@ -61,7 +62,7 @@ pub(crate) struct TableSlot<K, N, F: Form, X> {
     pub(crate) meta: StateMeta,
     pub(crate) expiry: Expiry,
     layout: CompositeLayout,
-    seed: u64,
+    pub(crate) seed: u64,
     sweep: SweepCursor,
 }
 
@@ -174,12 +175,9 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         self.table.confirm(id);
     }
 
-    fn keys_page(&self, group: usize, namespace: Option<&dyn Any>, cursor: &mut PageCursor, keys: &mut Vec<K>) -> bool {
-        let namespace = namespace.and_then(<dyn Any>::downcast_ref::<N>);
-        let mut page = Vec::new();
-        let more = self.table.keys_page(group, cursor, &mut page);
-        keys.extend(page.into_iter().filter(|(_, n)| namespace.is_none_or(|wanted| n == wanted)).map(|(key, _)| key));
-        more
+    fn pairs_page(&self, group: usize, cursor: &mut PageCursor, pairs: &mut dyn Any) -> Result<bool> {
+        let pairs = pairs.downcast_mut().ok_or_else(wrong_type)?;
+        Ok(self.table.keys_page(group, cursor, pairs))
     }
 }
 
@@ -212,7 +210,6 @@ impl<K: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<K, N, F> 
 }
 
 /// Where an entry is: key group, hash, key and namespace; and what limits its growth.
-#[derive(Clone, Copy)]
 pub(crate) struct Address<'a, K, N> {
     pub(crate) group: usize,
     pub(crate) hash: u64,
@@ -220,6 +217,15 @@ pub(crate) struct Address<'a, K, N> {
     pub(crate) namespace: &'a N,
     pub(crate) limit: Option<MemoryLimit>,
 }
+
+impl<K, N> Clone for Address<'_, K, N> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, N> Copy for Address<'_, K, N> {}
 
 /// Bytes that all tables of a subtask may take together.
 #[derive(Clone, Copy, Debug)]

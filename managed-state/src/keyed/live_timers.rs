@@ -152,8 +152,8 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
 
     fn confirm(&mut self, _id: u64) {}
 
-    fn keys_page(&self, _: usize, _: Option<&dyn Any>, _: &mut PageCursor, _: &mut Vec<K>) -> bool {
-        false
+    fn pairs_page(&self, _group: usize, _cursor: &mut PageCursor, _pairs: &mut dyn Any) -> Result<bool> {
+        Err(Error::unsupported("the keys of timers can't be enumerated"))
     }
 }
 

@@ -4,13 +4,14 @@
 //! states to the record's key; the view of a state then reads and writes through the traits of [`state_api::access`].
 mod at;
 mod byte_slot;
-mod byte_stub;
 mod context;
 mod decoder;
+mod enumerate;
 mod form;
 mod frozen;
 mod live_list;
 mod live_map;
+mod live_merge;
 mod live_slot;
 mod live_timers;
 mod live_value;

@@ -6,7 +6,7 @@ use state_api::{
     StateType, TypeMeta,
 };
 
-use super::byte_slot::ByteExtra;
+use super::byte_slot::{ByteExtra, MigrateColumn};
 use super::decoder::Origin;
 use super::form::{Form, ListForm, MapForm, SortedMapForm, ValueForm};
 use super::live_slot::{LiveSlot, SlotContext, TableSlot};
@@ -17,6 +17,7 @@ use super::states::{KeyedStates, Slots};
 use super::token::{
     AggregatingState, ListState, MapState, ReducingState, Slot, SortedMapState, Timers, ValueState,
 };
+use crate::bytes::migrate_column;
 
 /// What a value state needs beside its table.
 pub(crate) struct ValueExtra<T> {
@@ -65,7 +66,7 @@ impl<K: StateKey> KeyedStates<K> {
         let options = options.into();
         let meta = self.meta::<N>(&options, StateKind::Value, None, TypeMeta::of::<T>(options.codec));
         let codec = options.codec;
-        self.register(options, meta, ValueExtra { default }, |cx, meta, expiry, extra, timed| {
+        self.register(options, meta, ValueExtra { default }, migrate_column::<T>, |cx, meta, expiry, extra, timed| {
             if timed {
                 slot::<K, N, _, _>(cx, meta, ValueForm::<T, Timed<T>>::new(codec), expiry, extra)
             } else {
@@ -83,7 +84,7 @@ impl<K: StateKey> KeyedStates<K> {
         let options = options.into();
         let meta = self.meta::<N>(&options, StateKind::List, None, TypeMeta::of::<T>(options.codec));
         let codec = options.codec;
-        self.register(options, meta, (), |cx, meta, expiry, extra, timed| {
+        self.register(options, meta, (), migrate_column::<T>, |cx, meta, expiry, extra, timed| {
             if timed {
                 slot::<K, N, _, _>(cx, meta, ListForm::<T, Timed<T>>::new(codec), expiry, extra)
             } else {
@@ -105,7 +106,7 @@ impl<K: StateKey> KeyedStates<K> {
         let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
         let meta = self.meta::<N>(&options, StateKind::Map, Some(map_key), TypeMeta::of::<MV>(options.codec));
         let codec = options.codec;
-        self.register(options, meta, (), |cx, meta, expiry, extra, timed| {
+        self.register(options, meta, (), migrate_column::<MV>, |cx, meta, expiry, extra, timed| {
             if timed {
                 slot::<K, N, _, _>(cx, meta, MapForm::<MK, MV, Timed<MV>>::new(codec), expiry, extra)
             } else {
@@ -127,7 +128,7 @@ impl<K: StateKey> KeyedStates<K> {
         let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
         let meta = self.meta::<N>(&options, StateKind::SortedMap, Some(map_key), TypeMeta::of::<MV>(options.codec));
         let codec = options.codec;
-        self.register(options, meta, (), |cx, meta, expiry, extra, timed| {
+        self.register(options, meta, (), migrate_column::<MV>, |cx, meta, expiry, extra, timed| {
             if timed {
                 slot::<K, N, _, _>(cx, meta, SortedMapForm::<MK, MV, Timed<MV>>::new(codec), expiry, extra)
             } else {
@@ -150,7 +151,7 @@ impl<K: StateKey> KeyedStates<K> {
         let meta = self.meta::<N>(&options, StateKind::Reducing, None, TypeMeta::of::<T>(options.codec));
         let codec = options.codec;
         let extra = ReducingExtra { reduce: Arc::new(reduce) as ReduceFn<T> };
-        self.register(options, meta, extra, |cx, meta, expiry, extra, timed| {
+        self.register(options, meta, extra, migrate_column::<T>, |cx, meta, expiry, extra, timed| {
             if timed {
                 slot::<K, N, _, _>(cx, meta, ValueForm::<T, Timed<T>>::new(codec), expiry, extra)
             } else {
@@ -172,7 +173,7 @@ impl<K: StateKey> KeyedStates<K> {
         let options = options.into();
         let meta = self.meta::<N>(&options, StateKind::Aggregating, None, TypeMeta::of::<A::Acc>(options.codec));
         let codec = options.codec;
-        self.register(options, meta, AggregatingExtra { aggregator }, |cx, meta, expiry, extra, timed| {
+        self.register(options, meta, AggregatingExtra { aggregator }, migrate_column::<A::Acc>, |cx, meta, expiry, extra, timed| {
             if timed {
                 slot::<K, N, _, _>(cx, meta, ValueForm::<A::Acc, Timed<A::Acc>>::new(codec), expiry, extra)
             } else {
@@ -190,7 +191,7 @@ impl<K: StateKey> KeyedStates<K> {
         let options = StateOptions::new(name);
         let meta = self.meta::<N>(&options, StateKind::Timer, None, TypeMeta::of::<()>(CodecKind::Compact));
         let first_group = self.cx.range.start();
-        self.register(options, meta, (), move |_, meta, _, (), _| {
+        self.register(options, meta, (), migrate_column::<()>, move |_, meta, _, (), _| {
             Box::new(LiveTimers::new::<K, N>(meta, first_group)) as Box<dyn LiveSlot<K>>
         })
         .map(Timers::new)
@@ -220,6 +221,7 @@ impl<K: StateKey> KeyedStates<K> {
         options: StateOptions,
         meta: StateMeta,
         extra: X,
+        migrate: MigrateColumn,
         live: impl FnOnce(&SlotContext, StateMeta, Expiry, X, bool) -> Box<dyn LiveSlot<K>>,
     ) -> Result<Slot> {
         if options.name.is_empty() {
@@ -254,7 +256,7 @@ impl<K: StateKey> KeyedStates<K> {
                 slots.slots.push(slot);
                 slots.slots.len() - 1
             }
-            Slots::Bytes(bytes) => bytes.register(meta, expiry, Box::new(extra) as ByteExtra, now_ms)?,
+            Slots::Bytes(bytes) => bytes.register(meta, options.ttl, Box::new(extra) as ByteExtra, migrate)?,
         };
         let index = u32::try_from(index).map_err(|_| Error::limit("an operator has too many states"))?;
         self.names.insert(options.name, index);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use state_api::{
-    ByteStore, CheckpointId, Error, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result, Snapshot,
+    CheckpointId, Error, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result, Snapshot,
     SnapshotRequest, StateKey,
 };
 
 use super::at::At;
-use super::byte_slot::{ByteSlots, ByteSlot};
+use super::byte_slot::ByteSlots;
 use super::context::KeyedContext;
 use super::frozen::FrozenLive;
 use super::live_slot::{LiveSlot, MemoryLimit};
@@ -248,12 +248,5 @@ impl<K: StateKey> LiveSlots<K> {
 
     pub(crate) fn timers(&mut self, index: usize) -> Result<&mut LiveTimers> {
         self.get_mut(index).ok_or_else(wrong_type)
-    }
-}
-
-impl ByteSlots {
-    pub(crate) fn slot(&mut self, index: usize) -> Result<(&mut dyn ByteStore, &mut ByteSlot)> {
-        let slot = self.slots.get_mut(index).ok_or_else(wrong_type)?;
-        Ok((self.store.as_mut(), slot))
     }
 }

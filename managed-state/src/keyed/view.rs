@@ -8,7 +8,7 @@ use super::live_map::LiveMapView;
 use super::live_value::{LiveAggregating, LiveReducing, LiveValue};
 use super::measured::Measured;
 use super::stamp::{Plain, Timed};
-use super::byte_stub::{ByteAggregating, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteValue};
+use crate::bytes::{ByteAggregating, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteValue};
 use crate::live::{LiveMap, LiveSortedMap};
 
 /// What a view is over: a live table without or with timestamps, a byte store, or a token that was wrong.
