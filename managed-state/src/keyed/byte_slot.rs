@@ -127,12 +127,8 @@ impl ByteSlots {
         }
         let column = self.store.open_column(&meta.name)?;
         let state = ByteState::new(column, &meta, ttl, Arc::clone(&self.cx.clock));
-        let timers = match meta.kind {
-            StateKind::Timer => {
-                Some(ByteTimers::open(self.store.as_ref(), column, state.layout(), self.range, self.prefix_len)?)
-            }
-            _ => None,
-        };
+        let timers = (meta.kind == StateKind::Timer)
+            .then(|| ByteTimers::new(column, &meta, self.range, self.prefix_len));
         self.slots.push(ByteSlot { state, meta, ttl, extra, timers });
         Ok(self.slots.len() - 1)
     }
@@ -237,16 +233,17 @@ impl ByteSlots {
 
     pub(crate) fn set_timer<N: StateKey>(&mut self, index: usize, time: i64, namespace: &N) -> Result<bool> {
         let (store, timers, key) = self.timers(index)?;
-        timers.add(store, key, time, namespace)
+        timers.add(store, key, namespace, time)
     }
 
     pub(crate) fn remove_timer<N: StateKey>(&mut self, index: usize, time: i64, namespace: &N) -> Result<bool> {
         let (store, timers, key) = self.timers(index)?;
-        timers.remove(store, key, time, namespace)
+        timers.remove(store, key, namespace, time)
     }
 
     pub(crate) fn next_timer(&mut self, index: usize) -> Result<Option<i64>> {
-        self.timers(index)?.1.next_time()
+        let (store, timers, _) = self.timers(index)?;
+        timers.next_time(store)
     }
 
     pub(crate) fn pop_due(&mut self, index: usize, up_to: i64) -> Result<Option<Popped>> {
