@@ -1,0 +1,187 @@
+use state_api::access::{Aggregator, MergeAccess};
+use state_api::{ByteStore, Result, StateKey, StateType};
+
+use super::key::ByteKey;
+use super::state::{ByteState, Located};
+use super::value::{look, take_up};
+use crate::format::{Elements, put_encoded_element};
+
+/// The function of a reducing state: value so far and input give the new value.
+pub type Reduce<T> = dyn Fn(&T, T) -> Result<T> + Send + Sync;
+
+/// A reducing state of one key and namespace in a byte store.
+pub struct ByteReducing<'a, T> {
+    at: Located<'a>,
+    reduce: &'a Reduce<T>,
+}
+
+impl<'a, T: StateType> ByteReducing<'a, T> {
+    /// Creates the view.
+    #[inline]
+    #[must_use]
+    pub fn new(at: Located<'a>, reduce: &'a Reduce<T>) -> Self {
+        Self { at, reduce }
+    }
+}
+
+impl<T: StateType> MergeAccess<T, T> for ByteReducing<'_, T> {
+    fn add(&mut self, input: T) -> Result<()> {
+        let reduced = match take_up::<T>(&mut self.at)?.0 {
+            Some(value) => (self.reduce)(&value, input)?,
+            None => input,
+        };
+        self.at.write(&reduced)
+    }
+
+    fn get(&mut self) -> Result<Option<T>> {
+        look(&mut self.at)
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        self.at.delete()
+    }
+}
+
+/// An aggregating state of one key and namespace in a byte store.
+pub struct ByteAggregating<'a, A> {
+    at: Located<'a>,
+    aggregator: &'a A,
+}
+
+impl<'a, A: Aggregator> ByteAggregating<'a, A> {
+    /// Creates the view.
+    #[inline]
+    #[must_use]
+    pub fn new(at: Located<'a>, aggregator: &'a A) -> Self {
+        Self { at, aggregator }
+    }
+}
+
+impl<A: Aggregator> MergeAccess<A::In, A::Out> for ByteAggregating<'_, A> {
+    fn add(&mut self, input: A::In) -> Result<()> {
+        let (acc, _) = take_up::<A::Acc>(&mut self.at)?;
+        let mut acc = acc.unwrap_or_else(|| self.aggregator.create());
+        self.aggregator.add(&mut acc, input)?;
+        self.at.write(&acc)
+    }
+
+    fn get(&mut self) -> Result<Option<A::Out>> {
+        Ok(look(&mut self.at)?.map(|acc| self.aggregator.result(&acc)))
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        self.at.delete()
+    }
+}
+
+/// Moves the elements of some namespaces of a key behind those of another one; expired ones are dropped, the others get the
+/// time of now.
+///
+/// # Errors
+/// `Corrupt` when a stored list makes no sense; those of the store.
+pub fn merge_lists<N: StateKey>(
+    state: &mut ByteState,
+    store: &mut dyn ByteStore,
+    key: &ByteKey,
+    target: &N,
+    sources: &[N],
+) -> Result<()> {
+    let mut merged = Vec::new();
+    let mut found = false;
+    for namespace in std::iter::once(target).chain(sources.iter().filter(|source| *source != target)) {
+        let mut at = state.at(store, key, namespace);
+        if !at.read_raw()? {
+            continue;
+        }
+        found = true;
+        match (at.ttl(), at.stamp()) {
+            (Some(ttl), Some(now)) => {
+                let mut elements = Elements::new(&at.state.value, true);
+                while let Some((stamp, element)) = elements.next().map_err(|e| at.naming(e))? {
+                    if !ttl.is_expired(stamp, now) {
+                        put_encoded_element(Some(now), element, &mut merged);
+                    }
+                }
+            }
+            _ => merged.extend_from_slice(&at.state.value),
+        }
+        // The target too: what is merged may be nothing.
+        at.delete()?;
+    }
+    if !found || merged.is_empty() {
+        return Ok(());
+    }
+    let at = &mut state.at(store, key, target);
+    at.state.value = merged;
+    at.put()
+}
+
+/// Merges the values of some namespaces of a key into that of another one and removes them; expired ones count as none.
+///
+/// # Errors
+/// Those of `reduce`, everything being as before then; those of the store.
+pub fn merge_reducing<T: StateType, N: StateKey>(
+    state: &mut ByteState,
+    store: &mut dyn ByteStore,
+    key: &ByteKey,
+    target: &N,
+    sources: &[N],
+    reduce: &Reduce<T>,
+) -> Result<()> {
+    merge_values(state, store, key, target, sources, |into: &mut T, value| {
+        *into = reduce(into, value)?;
+        Ok(())
+    })
+}
+
+/// As [`merge_reducing`], for accumulators.
+///
+/// # Errors
+/// Those of the aggregator, everything being as before then; those of the store.
+pub fn merge_aggregating<A: Aggregator, N: StateKey>(
+    state: &mut ByteState,
+    store: &mut dyn ByteStore,
+    key: &ByteKey,
+    target: &N,
+    sources: &[N],
+    aggregator: &A,
+) -> Result<()> {
+    merge_values(state, store, key, target, sources, |into: &mut A::Acc, acc| aggregator.merge(into, acc))
+}
+
+fn merge_values<T: StateType, N: StateKey>(
+    state: &mut ByteState,
+    store: &mut dyn ByteStore,
+    key: &ByteKey,
+    target: &N,
+    sources: &[N],
+    mut merge: impl FnMut(&mut T, T) -> Result<()>,
+) -> Result<()> {
+    // Read first: a merge that fails must leave all of them alone.
+    let mut merged: Option<T> = take_up(&mut state.at(store, key, target))?.0;
+    let mut consumed: Vec<&N> = Vec::new();
+    for source in sources.iter().filter(|source| *source != target) {
+        if consumed.contains(&source) {
+            continue;
+        }
+        let (value, stored) = take_up(&mut state.at(store, key, source))?;
+        if stored {
+            consumed.push(source);
+        }
+        match (&mut merged, value) {
+            (Some(into), Some(value)) => merge(into, value)?,
+            (None, value) => merged = value,
+            (Some(_), None) => {}
+        }
+    }
+    if consumed.is_empty() {
+        return Ok(());
+    }
+    for source in consumed {
+        state.at(store, key, source).delete()?;
+    }
+    match merged {
+        Some(merged) => state.at(store, key, target).write(&merged),
+        None => Ok(()),
+    }
+}

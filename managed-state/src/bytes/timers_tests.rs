@@ -1,0 +1,190 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use state_api::{ByteStore, Column, ErrorKind, KeyGroup, MaxParallelism, StateKey, StateKind};
+
+use super::*;
+use crate::format::test_storage::MapStore;
+
+struct Queue {
+    store: MapStore,
+    timers: ByteTimers,
+    max: MaxParallelism,
+}
+
+impl Queue {
+    fn new(max: u32) -> Self {
+        let mut store = MapStore::default();
+        let column = store.open_column("timers").unwrap();
+        Self::open(store, column, max)
+    }
+
+    fn open(store: MapStore, column: Column, max: u32) -> Self {
+        let max = MaxParallelism::new(max).unwrap();
+        let meta = super::tests::Fixture::meta::<String, (), ()>("timers", StateKind::Timer, None);
+        let timers = ByteTimers::new(column, &meta, max.all_groups(), max.prefix_len());
+        Self { store, timers, max }
+    }
+
+    fn key(&self, key: &str) -> ByteKey {
+        // As in K-084: `a` is in group 1, `b` in group 8; others by hash.
+        let key = key.to_owned();
+        let group = match &key[..] {
+            "a" => KeyGroup(1),
+            "b" => KeyGroup(8),
+            _ => self.max.group_of_hash64(key.stable_hash()),
+        };
+        let mut bound = ByteKey::new(self.max.prefix_len());
+        bound.bind(&key, group);
+        bound
+    }
+
+    fn add(&mut self, key: &str, time: i64) -> bool {
+        let key = self.key(key);
+        self.timers.add(&mut self.store, &key, &(), time).unwrap()
+    }
+
+    fn remove(&mut self, key: &str, time: i64) -> bool {
+        let key = self.key(key);
+        self.timers.remove(&mut self.store, &key, &(), time).unwrap()
+    }
+
+    fn pop(&mut self, up_to: i64) -> Option<(i64, String)> {
+        let timer = self.timers.pop_due(&mut self.store, up_to).unwrap()?;
+        let (key, ()) = timer.decode::<String, ()>().unwrap();
+        Some((timer.time, key))
+    }
+}
+
+#[test]
+fn k_084_k_085_k_086_add_says_when_the_head_changes_and_keeps_a_set() {
+    let mut queue = Queue::new(10);
+    assert_eq!(queue.pop(i64::MAX), None);
+    assert!(queue.add("a", 44));
+    assert!(queue.add("b", 1));
+    assert!(!queue.add("b", 1));
+    assert!(!queue.add("b", 3));
+    assert!(!queue.add("a", 42));
+    assert_eq!(queue.timers.count(&queue.store).unwrap(), 4);
+    assert_eq!(queue.timers.next_time(&queue.store).unwrap(), Some(1));
+    assert_eq!(queue.pop(0), None);
+    let popped: Vec<_> = std::iter::from_fn(|| queue.pop(100)).collect();
+    let expected = [(1, "b"), (3, "b"), (42, "a"), (44, "a")].map(|(time, key)| (time, key.to_owned()));
+    assert_eq!(popped, expected);
+    assert_eq!(queue.timers.count(&queue.store).unwrap(), 0);
+    assert_eq!(queue.timers.next_time(&queue.store).unwrap(), None);
+}
+
+#[test]
+fn k_087_remove_says_when_the_head_changes() {
+    let mut queue = Queue::new(10);
+    for (key, time) in [("a", 44), ("b", 1), ("b", -3)] {
+        queue.add(key, time);
+    }
+    assert!(!queue.remove("b", 2));
+    assert!(!queue.remove("a", 44));
+    assert!(queue.remove("b", -3));
+    assert!(!queue.remove("b", -3));
+    assert!(queue.remove("b", 1));
+    assert_eq!(queue.pop(i64::MAX), None);
+}
+
+#[test]
+fn k_089_the_timers_of_one_key_group_are_listed_in_order() {
+    let mut queue = Queue::new(10);
+    for time in 0..300 {
+        queue.add("a", 300 - time);
+        queue.add("b", time);
+    }
+    let of_group = queue.timers.of_group(&queue.store, KeyGroup(1)).unwrap();
+    assert_eq!(of_group.iter().map(|timer| timer.time).collect::<Vec<_>>(), (1..=300).collect::<Vec<_>>());
+    assert!(of_group.iter().all(|timer| timer.decode::<String, ()>().unwrap().0 == "a"));
+    assert_eq!(queue.timers.of_group(&queue.store, KeyGroup(2)).unwrap(), []);
+}
+
+#[test]
+fn k_092_timers_are_there_after_they_are_opened_again() {
+    let mut queue = Queue::new(300);
+    for n in 0..500i64 {
+        queue.add(&format!("key {}", n % 37), n * 7 % 500);
+    }
+    let expected: Vec<_> = {
+        let mut again = Queue::open(queue.store.clone(), Column(0), 300);
+        std::iter::from_fn(|| again.pop(i64::MAX)).collect()
+    };
+    assert_eq!(expected.len(), 500);
+    assert_eq!(std::iter::from_fn(|| queue.pop(i64::MAX)).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_stored_timer_that_makes_no_sense_is_refused() {
+    let mut store = MapStore::default();
+    let column = store.open_column("timers").unwrap();
+    store.put(column, &[3, 1, 2], &[]).unwrap();
+    let range = MaxParallelism::new(10).unwrap().all_groups();
+    let meta = super::tests::Fixture::meta::<String, (), ()>("timers", StateKind::Timer, None);
+    let error = ByteTimers::new(column, &meta, range, 1).next_time(&store).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Add(u8, i64),
+    Remove(u8, i64),
+    Pop(usize),
+    Reopen,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (0u8..4, -400i64..400).prop_map(|(key, time)| Op::Add(key, time)),
+        3 => (0u8..4, -400i64..400).prop_map(|(key, time)| Op::Remove(key, time)),
+        1 => (1usize..200).prop_map(Op::Pop),
+        1 => Just(Op::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn k_091_more_timers_than_the_cache_holds_agree_with_a_reference(ops in proptest::collection::vec(op(), 200..1500)) {
+        // Two groups only, so that each holds more than is cached.
+        let mut queue = Queue::new(2);
+        let name = |key: u8| format!("key {key}");
+        let mut model: BTreeSet<(i64, String)> = BTreeSet::new();
+        let mut head: Option<(i64, String)> = None;
+        for op in ops {
+            match op {
+                Op::Add(key, time) => {
+                    let was_new = model.insert((time, name(key)));
+                    let changed = queue.add(&name(key), time);
+                    // Of timers at one time any may be first, so only the time is certain.
+                    let earlier = head.as_ref().is_none_or(|(head, _)| time < *head);
+                    let same = head.as_ref().is_some_and(|(head, _)| time == *head);
+                    prop_assert!(changed == earlier || (same && was_new), "{time} {key}");
+                }
+                Op::Remove(key, time) => {
+                    let there = model.remove(&(time, name(key)));
+                    let changed = queue.remove(&name(key), time);
+                    prop_assert!(!changed || there);
+                }
+                Op::Pop(n) => {
+                    for _ in 0..n {
+                        let popped = queue.pop(i64::MAX);
+                        let Some(popped) = popped else {
+                            prop_assert!(model.is_empty());
+                            break;
+                        };
+                        prop_assert_eq!(Some(popped.0), model.first().map(|(time, _)| *time));
+                        prop_assert!(model.remove(&popped));
+                    }
+                }
+                Op::Reopen => queue = Queue::open(queue.store.clone(), Column(0), 2),
+            }
+            head = model.first().cloned();
+            prop_assert_eq!(queue.timers.next_time(&queue.store).unwrap(), head.as_ref().map(|(time, _)| *time));
+        }
+        prop_assert_eq!(queue.timers.count(&queue.store).unwrap(), model.len() as u64);
+    }
+}
