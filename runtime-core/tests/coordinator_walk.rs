@@ -2,6 +2,8 @@
 //!
 //! A failing walk prints its seed; `WALK_SEED=<n>` runs that one alone, `WALKS=<n>` another number of them.
 
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 mod coordinator_support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -442,7 +444,7 @@ impl World {
         }
         self.running = true;
         self.finished.clear();
-        let random = self.rng.next();
+        let random = self.rng.draw();
         self.tell(Fact::TasksRunning {
             plan: plan(),
             random,
@@ -514,7 +516,7 @@ impl World {
             98 => {
                 self.tell(Fact::StopScheduler);
                 if self.rng.one_in(2) {
-                    let random = self.rng.next();
+                    let random = self.rng.draw();
                     self.tell(Fact::StartScheduler { random });
                 }
             }

@@ -1,5 +1,6 @@
 //! Drives a coordinator in tests: one source vertex, one sink vertex, acks that carry a number.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::time::Duration;
 
@@ -10,34 +11,34 @@ use runtime_core::coordinator::{
 };
 use state_api::CheckpointId;
 
-pub type Actions = Vec<Action<u64>>;
+pub(crate) type Actions = Vec<Action<u64>>;
 
 /// The two sources.
-pub const S0: TaskId = TaskId {
+pub(crate) const S0: TaskId = TaskId {
     vertex: 0,
     subtask: 0,
 };
-pub const S1: TaskId = TaskId {
+pub(crate) const S1: TaskId = TaskId {
     vertex: 0,
     subtask: 1,
 };
 /// The sink that both sources feed.
-pub const SINK: TaskId = TaskId {
+pub(crate) const SINK: TaskId = TaskId {
     vertex: 1,
     subtask: 0,
 };
-pub const TASKS: [TaskId; 3] = [S0, S1, SINK];
+pub(crate) const TASKS: [TaskId; 3] = [S0, S1, SINK];
 
-pub fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-pub fn cp(id: u64) -> CheckpointId {
+pub(crate) fn cp(id: u64) -> CheckpointId {
     CheckpointId(id)
 }
 
 /// Two sources that both feed one sink.
-pub fn plan() -> Plan {
+pub(crate) fn plan() -> Plan {
     Plan::new([
         PlanVertex::source(0, 2),
         PlanVertex::source(1, 1).fed_by(0, Connection::AllToAll),
@@ -46,15 +47,15 @@ pub fn plan() -> Plan {
 }
 
 /// A coordinator at a point in time that steps through the usual course of a checkpoint.
-pub struct Rig {
-    pub machine: CheckpointCoordinator<u64>,
-    pub now: u64,
+pub(crate) struct Rig {
+    pub(crate) machine: CheckpointCoordinator<u64>,
+    pub(crate) now: u64,
     requests: u64,
 }
 
 impl Rig {
     /// All tasks run, periodic checkpoints as configured with the first one at the earliest time.
-    pub fn new(config: CoordinatorConfig) -> Self {
+    pub(crate) fn new(config: CoordinatorConfig) -> Self {
         let mut rig = Self::idle(config);
         rig.fact(Fact::TasksRunning {
             plan: plan(),
@@ -64,11 +65,11 @@ impl Rig {
     }
 
     /// No task runs.
-    pub fn idle(config: CoordinatorConfig) -> Self {
+    pub(crate) fn idle(config: CoordinatorConfig) -> Self {
         Self::restored(config, 1, Restored::default())
     }
 
-    pub fn restored(config: CoordinatorConfig, next_id: u64, restored: Restored) -> Self {
+    pub(crate) fn restored(config: CoordinatorConfig, next_id: u64, restored: Restored) -> Self {
         let machine = CheckpointCoordinator::restored(config, cp(next_id), restored).unwrap();
         Self {
             machine,
@@ -77,16 +78,16 @@ impl Rig {
         }
     }
 
-    pub fn fact(&mut self, fact: Fact<u64>) -> Actions {
+    pub(crate) fn fact(&mut self, fact: Fact<u64>) -> Actions {
         self.machine.handle(self.now, fact)
     }
 
-    pub fn tick_at(&mut self, now: u64) -> Actions {
+    pub(crate) fn tick_at(&mut self, now: u64) -> Actions {
         self.now = now;
         self.fact(Fact::Tick)
     }
 
-    pub fn request(&mut self, kind: CheckpointKind) -> (RequestId, Actions) {
+    pub(crate) fn request(&mut self, kind: CheckpointKind) -> (RequestId, Actions) {
         self.requests += 1;
         let request = RequestId(self.requests);
         (
@@ -96,18 +97,18 @@ impl Rig {
     }
 
     /// Requests a checkpoint and brings it to where tasks are triggered.
-    pub fn begin(&mut self, kind: CheckpointKind) -> CheckpointId {
+    pub(crate) fn begin(&mut self, kind: CheckpointKind) -> CheckpointId {
         let (_, actions) = self.request(kind);
         let id = prepared(&actions).unwrap_or_else(|| panic!("nothing began: {actions:?}"));
         self.ready(id);
         id
     }
 
-    pub fn ready(&mut self, id: CheckpointId) -> Actions {
+    pub(crate) fn ready(&mut self, id: CheckpointId) -> Actions {
         self.fact(Fact::LocationReady { id })
     }
 
-    pub fn ack(&mut self, task: TaskId, id: CheckpointId) -> Actions {
+    pub(crate) fn ack(&mut self, task: TaskId, id: CheckpointId) -> Actions {
         self.fact(Fact::Ack {
             task,
             id,
@@ -115,11 +116,16 @@ impl Rig {
         })
     }
 
-    pub fn ack_all(&mut self, id: CheckpointId) -> Actions {
+    pub(crate) fn ack_all(&mut self, id: CheckpointId) -> Actions {
         TASKS.iter().flat_map(|task| self.ack(*task, id)).collect()
     }
 
-    pub fn decline(&mut self, task: TaskId, id: CheckpointId, reason: FailureReason) -> Actions {
+    pub(crate) fn decline(
+        &mut self,
+        task: TaskId,
+        id: CheckpointId,
+        reason: FailureReason,
+    ) -> Actions {
         self.fact(Fact::Decline {
             task,
             id,
@@ -128,25 +134,25 @@ impl Rig {
         })
     }
 
-    pub fn published(&mut self, id: CheckpointId) -> Actions {
+    pub(crate) fn published(&mut self, id: CheckpointId) -> Actions {
         self.fact(Fact::Published { id })
     }
 
     /// Acks and publishes a checkpoint that was begun.
-    pub fn complete(&mut self, id: CheckpointId) -> Actions {
+    pub(crate) fn complete(&mut self, id: CheckpointId) -> Actions {
         self.ack_all(id);
         self.published(id)
     }
 
     /// Takes a whole checkpoint.
-    pub fn take(&mut self, kind: CheckpointKind) -> CheckpointId {
+    pub(crate) fn take(&mut self, kind: CheckpointKind) -> CheckpointId {
         let id = self.begin(kind);
         self.complete(id);
         id
     }
 
     /// Reports every deletion as done.
-    pub fn clean(&mut self, actions: &Actions) {
+    pub(crate) fn clean(&mut self, actions: &Actions) {
         for action in actions {
             if let Action::Discard { id, .. }
             | Action::Retract { id, .. }
@@ -157,7 +163,7 @@ impl Rig {
         }
     }
 
-    pub fn pending_ids(&self) -> Vec<u64> {
+    pub(crate) fn pending_ids(&self) -> Vec<u64> {
         self.machine
             .pending(self.now)
             .iter()
@@ -165,7 +171,7 @@ impl Rig {
             .collect()
     }
 
-    pub fn completed_ids(&self) -> Vec<u64> {
+    pub(crate) fn completed_ids(&self) -> Vec<u64> {
         self.machine
             .completed()
             .all()
@@ -176,18 +182,21 @@ impl Rig {
 }
 
 /// The number that an ack of a task carries.
-pub fn token(task: TaskId, id: CheckpointId) -> u64 {
+pub(crate) fn token(task: TaskId, id: CheckpointId) -> u64 {
     id.0 * 100 + u64::from(task.vertex) * 10 + u64::from(task.subtask)
 }
 
-pub fn prepared(actions: &Actions) -> Option<CheckpointId> {
+pub(crate) fn prepared(actions: &Actions) -> Option<CheckpointId> {
     actions.iter().find_map(|a| match a {
         Action::PrepareLocation { id, .. } => Some(*id),
         _ => None,
     })
 }
 
-pub fn reply(actions: &Actions, to: RequestId) -> Option<Result<CheckpointId, CheckpointFailure>> {
+pub(crate) fn reply(
+    actions: &Actions,
+    to: RequestId,
+) -> Option<Result<CheckpointId, CheckpointFailure>> {
     actions.iter().find_map(|a| match a {
         Action::ReplyTrigger { request, result } if *request == to => Some(result.clone()),
         _ => None,
@@ -195,12 +204,12 @@ pub fn reply(actions: &Actions, to: RequestId) -> Option<Result<CheckpointId, Ch
 }
 
 /// The reason for which a request was turned down.
-pub fn refusal(actions: &Actions, to: RequestId) -> Option<FailureReason> {
+pub(crate) fn refusal(actions: &Actions, to: RequestId) -> Option<FailureReason> {
     reply(actions, to)?.err().map(|f| f.reason)
 }
 
 /// Every checkpoint that ended with an abort, with the reason.
-pub fn aborted(actions: &Actions) -> Vec<(u64, FailureReason)> {
+pub(crate) fn aborted(actions: &Actions) -> Vec<(u64, FailureReason)> {
     let ended = actions.iter().filter_map(|a| match a {
         Action::Ended {
             id,
@@ -212,7 +221,7 @@ pub fn aborted(actions: &Actions) -> Vec<(u64, FailureReason)> {
     ended.collect()
 }
 
-pub fn completed(actions: &Actions) -> Vec<u64> {
+pub(crate) fn completed(actions: &Actions) -> Vec<u64> {
     let ended = actions.iter().filter_map(|a| match a {
         Action::Ended {
             id,
@@ -225,7 +234,7 @@ pub fn completed(actions: &Actions) -> Vec<u64> {
 }
 
 /// Every number that a discard of a checkpoint names.
-pub fn discarded(actions: &Actions) -> Vec<u64> {
+pub(crate) fn discarded(actions: &Actions) -> Vec<u64> {
     let acks = actions.iter().filter_map(|a| match a {
         Action::Discard { acks, .. } => Some(acks.iter().map(|a| a.state).collect::<Vec<_>>()),
         _ => None,
@@ -234,7 +243,7 @@ pub fn discarded(actions: &Actions) -> Vec<u64> {
 }
 
 /// Every number that a discard of a single ack names.
-pub fn discarded_acks(actions: &Actions) -> Vec<u64> {
+pub(crate) fn discarded_acks(actions: &Actions) -> Vec<u64> {
     let acks = actions.iter().filter_map(|a| match a {
         Action::DiscardAck {
             ack: Acked { state, .. },
@@ -245,14 +254,14 @@ pub fn discarded_acks(actions: &Actions) -> Vec<u64> {
     acks.collect()
 }
 
-pub fn failed_job(actions: &Actions) -> Option<FailureReason> {
+pub(crate) fn failed_job(actions: &Actions) -> Option<FailureReason> {
     actions.iter().find_map(|a| match a {
         Action::FailJob { failure } => Some(failure.reason),
         _ => None,
     })
 }
 
-pub fn notified_abort(actions: &Actions) -> Vec<(u64, Option<u64>)> {
+pub(crate) fn notified_abort(actions: &Actions) -> Vec<(u64, Option<u64>)> {
     let told = actions.iter().filter_map(|a| match a {
         Action::NotifyAbort {
             id,
@@ -263,7 +272,7 @@ pub fn notified_abort(actions: &Actions) -> Vec<(u64, Option<u64>)> {
     told.collect()
 }
 
-pub fn notified_complete(actions: &Actions) -> Vec<(u64, Option<u64>)> {
+pub(crate) fn notified_complete(actions: &Actions) -> Vec<(u64, Option<u64>)> {
     let told = actions.iter().filter_map(|a| match a {
         Action::NotifyComplete { id, subsumed, .. } => Some((id.0, subsumed.map(|l| l.0))),
         _ => None,
@@ -271,7 +280,7 @@ pub fn notified_complete(actions: &Actions) -> Vec<(u64, Option<u64>)> {
     told.collect()
 }
 
-pub fn published_ids(actions: &Actions) -> Vec<u64> {
+pub(crate) fn published_ids(actions: &Actions) -> Vec<u64> {
     let ids = actions.iter().filter_map(|a| match a {
         Action::Publish { id, .. } => Some(id.0),
         _ => None,
@@ -279,7 +288,7 @@ pub fn published_ids(actions: &Actions) -> Vec<u64> {
     ids.collect()
 }
 
-pub fn subsumed(actions: &Actions) -> Vec<(u64, bool)> {
+pub(crate) fn subsumed(actions: &Actions) -> Vec<(u64, bool)> {
     let ids = actions.iter().filter_map(|a| match a {
         Action::Subsume { id, delete } => Some((id.0, *delete)),
         _ => None,
@@ -287,7 +296,7 @@ pub fn subsumed(actions: &Actions) -> Vec<(u64, bool)> {
     ids.collect()
 }
 
-pub fn remarks(actions: &Actions) -> Vec<Remark> {
+pub(crate) fn remarks(actions: &Actions) -> Vec<Remark> {
     let remarks = actions.iter().filter_map(|a| match a {
         Action::Remark(remark) => Some(remark.clone()),
         _ => None,
@@ -296,10 +305,10 @@ pub fn remarks(actions: &Actions) -> Vec<Remark> {
 }
 
 /// A seeded generator (SplitMix64), so that a walk replays from its number.
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -308,15 +317,15 @@ impl Rng {
     }
 
     /// A number below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.draw() % n
     }
 
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
     }
 }
