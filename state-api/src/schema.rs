@@ -18,7 +18,7 @@ use crate::{Result, Value};
 /// int     = ( "u" | "i" ) ( "8" | "16" | "32" | "64" | "128" )
 /// fields  = "{" [ name ":" schema { "," name ":" schema } ] "}"      named
 ///         | "(" [ schema { "," schema } ] ")"                        by position
-/// name    = letters, digits, "_", not starting with a digit | quoted
+/// name    = letters, digits, "_", not starting with a digit | quoted, not empty
 /// quoted  = '"' characters, with \" and \\ escaped '"'
 /// ```
 ///

@@ -209,11 +209,13 @@ impl<'a> Parser<'a> {
 
     fn name(&mut self) -> Result<String> {
         self.skip_blanks();
-        if self.rest.starts_with('"') {
-            self.quoted()
-        } else {
-            self.word().map(str::to_owned)
+        if !self.rest.starts_with('"') {
+            return self.word().map(str::to_owned);
         }
+        if self.rest.starts_with("\"\"") {
+            return Err(self.error("a name that is not empty"));
+        }
+        self.quoted()
     }
 
     fn number(&mut self) -> Result<u32> {

@@ -63,6 +63,7 @@ fn an_error_says_where_and_what_was_expected() {
     assert!(parse_error("enum A{b,b}").contains("a name other than \"b\""));
     assert!(parse_error("struct \"A{b:u8}").contains("a closing quote"));
     assert!(parse_error("opaque(\"a\\n\",1)").contains("its only escapes"));
+    assert!(parse_error("struct \"\"{}").contains("a name that is not empty"));
     for bad in [
         "",
         "struct",

@@ -128,7 +128,7 @@ fn changes() -> impl Strategy<Value = Vec<(u8, u16, u8)>> {
 }
 
 proptest! {
-    #![proptest_config(strategies::config(256))]
+    #![proptest_config(strategies::config(2048))]
 
     #[test]
     fn arbitrary_bytes_break_no_decoder(bytes in vec(any::<u8>(), 0..200)) {
