@@ -149,6 +149,12 @@ impl<'a, T> SourceOutput<'a, T> {
         self.left == 0 || self.congested.is_some_and(Cell::get)
     }
 
+    /// Returns how many records the budget still allows; 0 when the output is full for another reason.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        if self.is_full() { 0 } else { self.left }
+    }
+
     /// Returns how many records were emitted through this output.
     #[must_use]
     pub fn emitted(&self) -> usize {
