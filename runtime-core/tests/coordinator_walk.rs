@@ -145,6 +145,11 @@ impl World {
                     kind.is_savepoint() || pending < self.max_concurrent,
                     "{pending} pending already"
                 );
+                let mut unsent = self
+                    .courses
+                    .values()
+                    .filter(|c| !c.ended() && c.triggered.is_none());
+                assert!(unsent.next().is_none(), "one is triggered at a time");
                 self.courses.insert(
                     id,
                     Course {
