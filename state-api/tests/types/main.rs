@@ -3,6 +3,7 @@
 
 mod derived;
 mod fuzz;
+mod heap;
 mod keys;
 mod meter;
 mod migration;

@@ -44,6 +44,13 @@ pub(crate) fn peak_of<R>(work: impl FnOnce() -> R) -> (R, usize) {
     (result, (PEAK.get() - before).unsigned_abs())
 }
 
+/// Builds something and returns the bytes that it holds on to.
+pub(crate) fn held_by<R>(build: impl FnOnce() -> R) -> (R, usize) {
+    let before = IN_USE.get();
+    let result = build();
+    (result, (IN_USE.get() - before).unsigned_abs())
+}
+
 #[test]
 fn the_meter_counts_the_peak() {
     let (_, peak) = peak_of(|| {

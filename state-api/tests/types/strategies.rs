@@ -128,17 +128,16 @@ pub(crate) fn schema() -> impl Strategy<Value = Schema> {
 
 /// Makes a value of a schema out of random numbers; `None` where the schema has no values.
 pub(crate) fn value_of(schema: &Schema, random: &mut impl FnMut() -> u64) -> Option<Value> {
-    let fields =
-        |fields: &Fields, random: &mut dyn FnMut() -> u64| -> Option<Vec<(Name, Value)>> {
-            let each = fields.as_slice().iter();
-            each.map(|f| {
-                Some((
-                    f.name.clone().into(),
-                    value_of(&f.schema, &mut &mut *random)?,
-                ))
-            })
-            .collect()
-        };
+    let fields = |fields: &Fields, random: &mut dyn FnMut() -> u64| -> Option<Vec<(Name, Value)>> {
+        let each = fields.as_slice().iter();
+        each.map(|f| {
+            Some((
+                f.name.clone().into(),
+                value_of(&f.schema, &mut &mut *random)?,
+            ))
+        })
+        .collect()
+    };
     Some(match schema {
         Schema::Unit => Value::Unit,
         Schema::Bool => Value::Bool(random() & 1 == 1),
