@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use state_api::Result;
 
-use super::layout::{EntryHasher, Layout};
+use super::layout::{Address, EntryHasher, Layout};
 use super::part::Part;
 
 /// Keys changed between two snapshots, by region and key group.
@@ -40,8 +40,8 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         }
     }
 
-    pub(crate) fn record(&mut self, region: usize, slot: usize, hash: u64, key: &K, namespace: &N) {
-        self.current[region].get_or_insert_with(slot, hash, key, namespace, &self.layout, || ());
+    pub(crate) fn record(&mut self, region: usize, at: Address<'_, K, N>) {
+        self.current[region].get_or_insert_with(at, &self.layout, || ());
     }
 
     /// Closes the current set under the id of a snapshot and returns what that snapshot can tell.
@@ -66,6 +66,13 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
             self.floor = Some(id);
             self.sealed.retain(|(sealed, _)| *sealed > id);
         }
+    }
+
+    /// Forgets all changes: the table is now as in a snapshot.
+    pub(crate) fn start_at(&mut self, id: u64) {
+        self.current = blank(self.current.len());
+        self.sealed.clear();
+        self.floor = Some(id);
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -104,10 +111,9 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
                 let newer = &sets[i + 1..];
                 let again = !newer.is_empty() && {
                     let hash = self.hasher.hash(&change.key, &change.namespace);
-                    newer.iter().any(|set| {
-                        set.find(slot, hash, &change.key, &change.namespace)
-                            .is_some()
-                    })
+                    newer
+                        .iter()
+                        .any(|set| set.find(change.address(slot, hash)).is_some())
                 };
                 if !again {
                     visit(&change.key, &change.namespace)?;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use state_api::{Error, Result};
 
 use super::capture::Changes;
-use super::layout::Layout;
-use super::part::Part;
+use super::layers::Layers;
+use super::layout::{Address, Layout};
 use super::stack::Stack;
 
 /// How many entries are read between two looks at whether the snapshot was aborted.
@@ -54,13 +54,13 @@ pub(crate) struct Shared<K, N, V> {
 
 /// The layers of a region, oldest first, and which of its key groups are released.
 pub(crate) struct Held<K, N, V> {
-    layers: Vec<Arc<Part<K, N, V>>>,
+    layers: Layers<K, N, V>,
     released: Vec<bool>,
     remaining: usize,
 }
 
 impl<K, N, V> Held<K, N, V> {
-    pub(crate) fn new(layers: Vec<Arc<Part<K, N, V>>>, groups: usize) -> Self {
+    pub(crate) fn new(layers: Layers<K, N, V>, groups: usize) -> Self {
         Self {
             layers,
             released: Vec::new(),
@@ -268,7 +268,13 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
         let mut count = 0;
         changes.for_each_since(id, region, slot, |key, namespace| {
             let hash = self.shared.layout.hasher.hash(key, namespace);
-            visit(key, namespace, stack.get(slot, hash, key, namespace))?;
+            let at = Address {
+                slot,
+                hash,
+                key,
+                namespace,
+            };
+            visit(key, namespace, stack.get(at))?;
             count += 1;
             if count as usize % ABORT_CHECK == 0 {
                 frozen.check()?;
@@ -301,16 +307,13 @@ pub struct FrozenGroup<'a, K, N, V> {
     table: &'a FrozenTable<K, N, V>,
     slot: usize,
     group: usize,
-    layers: Vec<Arc<Part<K, N, V>>>,
+    layers: Layers<K, N, V>,
     _raise: RaiseOnDrop,
 }
 
 impl<K: Eq + Clone, N: Eq + Clone, V> FrozenGroup<'_, K, N, V> {
     fn stack(&self) -> Stack<'_, K, N, V> {
-        Stack::new(
-            &self.table.shared.layout,
-            self.layers.iter().rev().map(Arc::as_ref),
-        )
+        Stack::new(&self.table.shared.layout, self.layers.iter().rev())
     }
 
     /// Returns an iterator over the entries, each key once.

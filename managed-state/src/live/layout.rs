@@ -49,10 +49,53 @@ pub(crate) struct Entry<K, N, V> {
     pub(crate) value: V,
 }
 
-impl<K: Eq, N: Eq, V> Entry<K, N, V> {
+impl<K, N, V> Entry<K, N, V> {
     #[inline]
-    pub(crate) fn is(&self, key: &K, namespace: &N) -> bool {
-        self.key == *key && self.namespace == *namespace
+    pub(crate) fn address(&self, slot: usize, hash: u64) -> Address<'_, K, N> {
+        Address {
+            slot,
+            hash,
+            key: &self.key,
+            namespace: &self.namespace,
+        }
+    }
+}
+
+/// What an entry is found by within a region.
+pub(crate) struct Address<'a, K, N> {
+    /// The key group, counted within the region.
+    pub(crate) slot: usize,
+    pub(crate) hash: u64,
+    pub(crate) key: &'a K,
+    pub(crate) namespace: &'a N,
+}
+
+impl<K, N> Clone for Address<'_, K, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, N> Copy for Address<'_, K, N> {}
+
+impl<K: Eq + Clone, N: Eq + Clone> Address<'_, K, N> {
+    #[inline]
+    pub(crate) fn is<V>(&self, entry: &Entry<K, N, V>) -> bool {
+        self.is_key(&entry.key, &entry.namespace)
+    }
+
+    #[inline]
+    pub(crate) fn is_key(&self, key: &K, namespace: &N) -> bool {
+        self.key == key && self.namespace == namespace
+    }
+
+    #[inline]
+    pub(crate) fn entry<V>(&self, value: V) -> Entry<K, N, V> {
+        Entry {
+            key: self.key.clone(),
+            namespace: self.namespace.clone(),
+            value,
+        }
     }
 }
 

@@ -11,13 +11,14 @@
 //! | `snapshots` | freezing, merging, limits, accounting |
 //! | `visit` | enumeration of live entries |
 //! | `frozen` | [`FrozenTable`]: what a snapshot reads |
-//! | `region`, `part`, `tables` | the stack of layers, one layer, its size-bounded hash tables |
+//! | `region`, `layers`, `part`, `tables` | a stack of layers, the shared ones of it, one layer, its size-bounded hash tables |
 //! | `stack` | reading layers as one |
 //! | `capture` | which keys changed since a confirmed snapshot |
 //! | `list`, `map`, `sorted_map` | nested collections that share structure with their snapshots |
 
 mod capture;
 mod frozen;
+mod layers;
 mod layout;
 mod list;
 mod map;

@@ -359,12 +359,12 @@ impl Model {
     fn check_accounts(&self) {
         for region in &self.table.regions {
             for part in region.parts() {
-                assert_eq!(part.table_bytes(), part.recount());
+                assert_eq!(part.counted().0, part.recount());
                 let heap: usize = (0..self.table.layout.slots)
                     .flat_map(|slot| part.entries(slot))
                     .map(|entry| heap(&entry.key, &entry.namespace, &entry.value))
                     .sum();
-                assert_eq!(part.heap_bytes(), heap);
+                assert_eq!(part.counted().1, heap);
             }
         }
     }

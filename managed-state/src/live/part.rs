@@ -1,25 +1,43 @@
 use std::mem;
 
-use super::layout::{Entry, Layout};
+use super::layout::{Address, Entry, Layout};
 use super::tables::{BucketCursor, Place, Tables};
 
 /// One layer of a region: the entries of its key groups, and the keys that this layer hides in the layers below.
 ///
 /// A key is never in both.
 pub(crate) struct Part<K, N, V> {
-    slots: Box<[Tables<Entry<K, N, V>>]>,
-    dead: Box<[Tables<(K, N)>]>,
+    /// The entries of slot 0. It lies in line, for most regions have just one group and find theirs with one step less.
+    first: Tables<Entry<K, N, V>>,
+    rest: Option<Box<Rest<K, N, V>>>,
     /// Bytes that this layer has allocated for tables.
     bytes: usize,
     /// Bytes that its entries own elsewhere.
     heap: usize,
 }
 
+/// What few layers have.
+struct Rest<K, N, V> {
+    /// The entries of the slots from 1 on.
+    more: Box<[Tables<Entry<K, N, V>>]>,
+    /// The tombstones of all slots.
+    dead: Box<[Tables<(K, N)>]>,
+}
+
+impl<K, N, V> Default for Rest<K, N, V> {
+    fn default() -> Self {
+        Self {
+            more: Box::default(),
+            dead: Box::default(),
+        }
+    }
+}
+
 impl<K, N, V> Default for Part<K, N, V> {
     fn default() -> Self {
         Self {
-            slots: Box::default(),
-            dead: Box::default(),
+            first: Tables::default(),
+            rest: None,
             bytes: 0,
             heap: 0,
         }
@@ -40,79 +58,158 @@ pub(crate) enum Drained<K, N, V> {
     Dead(usize, K, N),
 }
 
+impl<K, N, V> Part<K, N, V> {
+    /// Returns the entries of a key group.
+    #[inline]
+    pub(crate) fn live(&self, slot: usize) -> Option<&Tables<Entry<K, N, V>>> {
+        match slot.checked_sub(1) {
+            None => Some(&self.first),
+            Some(slot) => self.rest.as_ref()?.more.get(slot),
+        }
+    }
+
+    #[inline]
+    fn live_mut(&mut self, slot: usize) -> Option<&mut Tables<Entry<K, N, V>>> {
+        match slot.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(slot) => self.rest.as_mut()?.more.get_mut(slot),
+        }
+    }
+
+    #[inline]
+    fn dead(&self, slot: usize) -> Option<&Tables<(K, N)>> {
+        self.rest.as_ref()?.dead.get(slot)
+    }
+
+    /// Makes the tables of slots from 1 on, empty.
+    #[cold]
+    #[inline(never)]
+    fn allocate_more(&mut self, slots: usize) {
+        let rest = self.rest.get_or_insert_default();
+        if rest.more.is_empty() {
+            rest.more = (1..slots).map(|_| Tables::default()).collect();
+            self.bytes += rest.more.len() * size_of::<Tables<Entry<K, N, V>>>();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_dead(&mut self, slots: usize) {
+        let rest = self.rest.get_or_insert_default();
+        if rest.dead.is_empty() {
+            rest.dead = (0..slots).map(|_| Tables::default()).collect();
+            self.bytes += slots * size_of::<Tables<(K, N)>>();
+        }
+    }
+
+    /// Says whether nothing was ever written to the part since it was made or drained.
+    #[inline]
+    pub(crate) fn is_blank(&self) -> bool {
+        self.first.is_blank() && self.rest.is_none()
+    }
+
+    fn is_void(&self) -> bool {
+        self.first.is_empty()
+            && self.rest.as_ref().is_none_or(|rest| {
+                rest.more.iter().all(Tables::is_empty) && rest.dead.iter().all(Tables::is_empty)
+            })
+    }
+
+    /// Returns the number of entries that this layer holds of a key group.
+    pub(crate) fn len(&self, slot: usize) -> usize {
+        self.live(slot).map_or(0, Tables::len)
+    }
+
+    pub(crate) fn entries(&self, slot: usize) -> impl Iterator<Item = &Entry<K, N, V>> {
+        self.live(slot).into_iter().flat_map(Tables::iter)
+    }
+
+    /// Returns the bytes of the tables and of what their entries own.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.heap
+    }
+
+    /// Corrects the heap bytes by what changed in place.
+    #[inline]
+    pub(crate) fn adjust_heap(&mut self, delta: isize) {
+        self.heap = self.heap.saturating_add_signed(delta);
+    }
+
+    /// Frees the entries of a key group and returns how many there were.
+    pub(crate) fn clear(&mut self, slot: usize, layout: &Layout<K, N, V>) -> usize {
+        let live = self.live_mut(slot).map(mem::take).unwrap_or_default();
+        self.bytes -= live.allocated();
+        if layout.heap.is_some() {
+            let heap: usize = live.iter().map(|entry| layout.heap_of(entry)).sum();
+            self.heap = self.heap.saturating_sub(heap);
+        }
+        live.len()
+    }
+}
+
 impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     #[inline]
-    pub(crate) fn get(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
-        Some(
-            &self
-                .slots
-                .get(slot)?
-                .get(hash, |e| e.is(key, namespace))?
-                .value,
-        )
+    pub(crate) fn get(&self, at: Address<'_, K, N>) -> Option<&V> {
+        Some(&self.live(at.slot)?.get(at.hash, |e| at.is(e))?.value)
     }
 
     #[inline]
-    pub(crate) fn get_mut(
-        &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
-    ) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, at: Address<'_, K, N>) -> Option<&mut V> {
         Some(
             &mut self
-                .slots
-                .get_mut(slot)?
-                .get_mut(hash, |e| e.is(key, namespace))?
+                .live_mut(at.slot)?
+                .get_mut(at.hash, |e| at.is(e))?
                 .value,
         )
     }
 
     #[inline]
-    pub(crate) fn find(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> Option<Place> {
-        self.slots.get(slot)?.find(hash, |e| e.is(key, namespace))
+    pub(crate) fn find(&self, at: Address<'_, K, N>) -> Option<Place> {
+        self.live(at.slot)?.find(at.hash, |e| at.is(e))
+    }
+
+    /// Returns the entry at a place that was found just now.
+    #[inline]
+    pub(crate) fn at(&self, slot: usize, place: Place) -> Option<&Entry<K, N, V>> {
+        self.live(slot)?.at(place)
+    }
+
+    /// Returns the entry at a place that was found just now.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, slot: usize, place: Place) -> Option<&mut Entry<K, N, V>> {
+        self.live_mut(slot)?.at_mut(place)
     }
 
     #[inline]
-    pub(crate) fn at(&self, slot: usize, place: Place) -> &Entry<K, N, V> {
-        self.slots[slot].at(place)
-    }
-
-    #[inline]
-    pub(crate) fn at_mut(&mut self, slot: usize, place: Place) -> &mut Entry<K, N, V> {
-        self.slots[slot].at_mut(place)
+    fn slot_mut(
+        &mut self,
+        slot: usize,
+        layout: &Layout<K, N, V>,
+    ) -> (&mut Tables<Entry<K, N, V>>, &mut usize, &mut usize) {
+        let Some(slot) = slot.checked_sub(1) else {
+            return (&mut self.first, &mut self.bytes, &mut self.heap);
+        };
+        if self.rest.as_ref().is_none_or(|rest| rest.more.is_empty()) {
+            self.allocate_more(layout.slots);
+        }
+        let rest = self.rest.get_or_insert_default();
+        (&mut rest.more[slot], &mut self.bytes, &mut self.heap)
     }
 
     /// Returns the value of a key, made first if there is none, and whether it was made.
     #[inline]
     pub(crate) fn get_or_insert_with(
         &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        at: Address<'_, K, N>,
         layout: &Layout<K, N, V>,
         make: impl FnOnce() -> V,
     ) -> (&mut V, bool) {
-        if self.slots.is_empty() {
-            self.allocate_slots(layout.slots);
-        }
-        let found = self.slots[slot].entry(
-            hash,
-            |e| e.is(key, namespace),
-            |e| layout.hash(e),
-            &mut self.bytes,
-        );
-        match found {
+        let (live, bytes, heap) = self.slot_mut(at.slot, layout);
+        match live.entry(at.hash, |e| at.is(e), |e| layout.hash(e), bytes) {
             Ok(entry) => (&mut entry.value, false),
             Err(vacancy) => {
-                let entry = Entry {
-                    key: key.clone(),
-                    namespace: namespace.clone(),
-                    value: make(),
-                };
-                self.heap += layout.heap_of(&entry);
+                let entry = at.entry(make());
+                *heap += layout.heap_of(&entry);
                 (&mut vacancy.fill(entry).value, true)
             }
         }
@@ -122,36 +219,21 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     #[inline]
     pub(crate) fn replace(
         &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        at: Address<'_, K, N>,
         value: V,
         layout: &Layout<K, N, V>,
     ) -> Option<V> {
-        if self.slots.is_empty() {
-            self.allocate_slots(layout.slots);
-        }
-        let found = self.slots[slot].entry(
-            hash,
-            |e| e.is(key, namespace),
-            |e| layout.hash(e),
-            &mut self.bytes,
-        );
-        match found {
+        let (live, bytes, heap) = self.slot_mut(at.slot, layout);
+        match live.entry(at.hash, |e| at.is(e), |e| layout.hash(e), bytes) {
             Ok(entry) => {
                 let before = layout.heap_of(entry);
                 let old = mem::replace(&mut entry.value, value);
-                self.heap = (self.heap + layout.heap_of(entry)).saturating_sub(before);
+                *heap = (*heap + layout.heap_of(entry)).saturating_sub(before);
                 Some(old)
             }
             Err(vacancy) => {
-                let entry = Entry {
-                    key: key.clone(),
-                    namespace: namespace.clone(),
-                    value,
-                };
-                self.heap += layout.heap_of(&entry);
+                let entry = at.entry(value);
+                *heap += layout.heap_of(&entry);
                 vacancy.fill(entry);
                 None
             }
@@ -159,119 +241,100 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 
     /// Takes over an entry from another layer.
-    pub(crate) fn adopt(
-        &mut self,
-        slot: usize,
-        entry: Entry<K, N, V>,
-        layout: &Layout<K, N, V>,
-    ) -> bool {
-        if self.slots.is_empty() {
-            self.allocate_slots(layout.slots);
-        }
-        let hash = layout.hash(&entry);
-        let heap = layout.heap_of(&entry);
-        let eq = |e: &Entry<K, N, V>| e.is(&entry.key, &entry.namespace);
-        match self.slots[slot].entry(hash, eq, |e| layout.hash(e), &mut self.bytes) {
+    fn adopt(&mut self, slot: usize, hash: u64, entry: Entry<K, N, V>, layout: &Layout<K, N, V>) {
+        let added = layout.heap_of(&entry);
+        let (live, bytes, heap) = self.slot_mut(slot, layout);
+        let eq = |e: &Entry<K, N, V>| e.key == entry.key && e.namespace == entry.namespace;
+        match live.entry(hash, eq, |e| layout.hash(e), bytes) {
             Ok(old) => {
-                self.heap = (self.heap + heap).saturating_sub(layout.heap_of(old));
+                *heap = (*heap + added).saturating_sub(layout.heap_of(old));
                 *old = entry;
-                false
             }
             Err(vacancy) => {
-                self.heap += heap;
+                *heap += added;
                 vacancy.fill(entry);
-                true
             }
         }
     }
 
     #[inline]
-    pub(crate) fn remove(
-        &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
-        layout: &Layout<K, N, V>,
-    ) -> Option<V> {
-        let slot = self.slots.get_mut(slot)?;
-        let entry = slot.remove(
-            hash,
-            |e| e.is(key, namespace),
-            |e| layout.hash(e),
-            &mut self.bytes,
-        )?;
-        self.heap = self.heap.saturating_sub(layout.heap_of(&entry));
+    pub(crate) fn remove(&mut self, at: Address<'_, K, N>, layout: &Layout<K, N, V>) -> Option<V> {
+        let (live, bytes, heap) = self.slot_mut(at.slot, layout);
+        let entry = live.remove(at.hash, |e| at.is(e), |e| layout.hash(e), bytes)?;
+        *heap = heap.saturating_sub(layout.heap_of(&entry));
         Some(entry.value)
     }
 
     #[inline]
-    pub(crate) fn has_dead(&self) -> bool {
-        !self.dead.is_empty()
-    }
-
-    #[inline]
-    pub(crate) fn is_dead(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> bool {
-        let dead = self.dead.get(slot);
-        dead.is_some_and(|dead| {
-            dead.get(hash, |(k, n)| k == key && n == namespace)
-                .is_some()
-        })
+    pub(crate) fn is_dead(&self, at: Address<'_, K, N>) -> bool {
+        self.dead(at.slot)
+            .is_some_and(|dead| dead.get(at.hash, |(k, n)| at.is_key(k, n)).is_some())
     }
 
     /// Hides a key of the layers below.
-    pub(crate) fn bury(
-        &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
-        layout: &Layout<K, N, V>,
-    ) {
-        if self.dead.is_empty() {
-            self.dead = (0..layout.slots).map(|_| Tables::default()).collect();
-            self.bytes += layout.slots * mem::size_of::<Tables<(K, N)>>();
+    pub(crate) fn bury(&mut self, at: Address<'_, K, N>, layout: &Layout<K, N, V>) {
+        if self.dead(at.slot).is_none() {
+            self.allocate_dead(layout.slots);
         }
-        let found = self.dead[slot].entry(
-            hash,
-            |(k, n)| k == key && n == namespace,
-            |(k, n)| layout.hasher.hash(k, n),
-            &mut self.bytes,
-        );
-        if let Err(vacancy) = found {
-            vacancy.fill((key.clone(), namespace.clone()));
+        let rehash = |(k, n): &(K, N)| layout.hasher.hash(k, n);
+        let rest = self.rest.get_or_insert_default();
+        let dead = &mut rest.dead[at.slot];
+        if let Err(vacancy) = dead.entry(at.hash, |(k, n)| at.is_key(k, n), rehash, &mut self.bytes)
+        {
+            vacancy.fill((at.key.clone(), at.namespace.clone()));
         }
     }
 
     /// Takes a tombstone away; says whether there was one.
-    #[inline]
-    pub(crate) fn exhume(
-        &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
-        layout: &Layout<K, N, V>,
-    ) -> bool {
-        let Some(dead) = self.dead.get_mut(slot) else {
+    pub(crate) fn exhume(&mut self, at: Address<'_, K, N>, layout: &Layout<K, N, V>) -> bool {
+        let rehash = |(k, n): &(K, N)| layout.hasher.hash(k, n);
+        let Some(dead) = self
+            .rest
+            .as_mut()
+            .and_then(|rest| rest.dead.get_mut(at.slot))
+        else {
             return false;
         };
-        let removed = dead.remove(
-            hash,
-            |(k, n)| k == key && n == namespace,
-            |(k, n)| layout.hasher.hash(k, n),
-            &mut self.bytes,
-        );
-        removed.is_some()
+        let eq = |(k, n): &(K, N)| at.is_key(k, n);
+        dead.remove(at.hash, eq, rehash, &mut self.bytes).is_some()
     }
 
     /// Says whether this layer decides what a reader of the layers below sees of a key.
     #[inline]
-    pub(crate) fn shadows(&self, slot: usize, entry: &Entry<K, N, V>, hash: u64) -> bool {
-        self.is_dead(slot, hash, &entry.key, &entry.namespace)
-            || self
-                .find(slot, hash, &entry.key, &entry.namespace)
-                .is_some()
+    pub(crate) fn decides(&self, at: Address<'_, K, N>) -> bool {
+        self.find(at).is_some() || self.is_dead(at)
+    }
+
+    /// Takes over from a newer layer what that one says of some keys. `is_visible` says whether layers under this one show
+    /// a key.
+    pub(crate) fn absorb(
+        &mut self,
+        drained: Drained<K, N, V>,
+        layout: &Layout<K, N, V>,
+        is_visible: impl FnOnce(Address<'_, K, N>) -> bool,
+    ) {
+        match drained {
+            Drained::Live(slot, entry) => {
+                let hash = layout.hash(&entry);
+                if self.dead(slot).is_some() {
+                    self.exhume(entry.address(slot, hash), layout);
+                }
+                self.adopt(slot, hash, entry, layout);
+            }
+            Drained::Dead(slot, key, namespace) => {
+                let hash = layout.hasher.hash(&key, &namespace);
+                let at = Address {
+                    slot,
+                    hash,
+                    key: &key,
+                    namespace: &namespace,
+                };
+                self.remove(at, layout);
+                if is_visible(at) {
+                    self.bury(at, layout);
+                }
+            }
+        }
     }
 
     /// Takes out entries and tombstones until the budget is used up; returns false once the part is empty and freed.
@@ -283,22 +346,27 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         layout: &Layout<K, N, V>,
         mut sink: impl FnMut(Drained<K, N, V>),
     ) -> bool {
-        while cursor.slot < self.slots.len().max(self.dead.len()) {
+        while cursor.slot < layout.slots {
             let slot = cursor.slot;
             if !cursor.dead {
-                if let Some(live) = self.slots.get_mut(slot) {
-                    let heap = &mut self.heap;
-                    let sink = |entry| {
-                        *heap = heap.saturating_sub(layout.heap_of(&entry));
-                        sink(Drained::Live(slot, entry));
-                    };
-                    if live.drain(&mut cursor.bucket, budget, cost, &mut self.bytes, sink) {
-                        return true;
-                    }
+                let live = match (slot.checked_sub(1), &mut self.rest) {
+                    (None, _) => Some(&mut self.first),
+                    (Some(slot), Some(rest)) => rest.more.get_mut(slot),
+                    (Some(_), None) => None,
+                };
+                let heap = &mut self.heap;
+                let sink = |entry| {
+                    *heap = heap.saturating_sub(layout.heap_of(&entry));
+                    sink(Drained::Live(slot, entry));
+                };
+                if live.is_some_and(|live| {
+                    live.drain(&mut cursor.bucket, budget, cost, &mut self.bytes, sink)
+                }) {
+                    return true;
                 }
                 (cursor.dead, cursor.bucket) = (true, BucketCursor::default());
             }
-            if let Some(dead) = self.dead.get_mut(slot) {
+            if let Some(dead) = self.rest.as_mut().and_then(|rest| rest.dead.get_mut(slot)) {
                 let sink = |(key, namespace)| sink(Drained::Dead(slot, key, namespace));
                 if dead.drain(&mut cursor.bucket, budget, cost, &mut self.bytes, sink) {
                     return true;
@@ -320,83 +388,21 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 }
 
-impl<K, N, V> Part<K, N, V> {
-    #[cold]
-    #[inline(never)]
-    fn allocate_slots(&mut self, slots: usize) {
-        self.slots = (0..slots).map(|_| Tables::default()).collect();
-        self.bytes += slots * mem::size_of::<Tables<Entry<K, N, V>>>();
-    }
-
-    /// Says whether the part neither holds nor hides anything.
-    pub(crate) fn is_void(&self) -> bool {
-        self.dead.iter().all(Tables::is_empty) && self.slots.iter().all(Tables::is_empty)
-    }
-
-    /// Frees the entries of a key group and returns how many there were.
-    pub(crate) fn clear(&mut self, slot: usize, layout: &Layout<K, N, V>) -> usize {
-        let Some(live) = self.slots.get_mut(slot) else {
-            return 0;
-        };
-        let live = mem::take(live);
-        self.bytes -= live.allocated();
-        if layout.heap.is_some() {
-            self.heap = self
-                .heap
-                .saturating_sub(live.iter().map(|entry| layout.heap_of(entry)).sum());
-        }
-        live.len()
-    }
-
-    /// Says whether nothing was ever written to the part since it was made or drained.
-    #[inline]
-    pub(crate) fn is_blank(&self) -> bool {
-        self.slots.is_empty() && self.dead.is_empty()
-    }
-
-    /// Returns the number of entries that this layer holds of a key group.
-    pub(crate) fn len(&self, slot: usize) -> usize {
-        self.slots.get(slot).map_or(0, Tables::len)
-    }
-
-    pub(crate) fn entries(&self, slot: usize) -> impl Iterator<Item = &Entry<K, N, V>> {
-        self.slots.get(slot).into_iter().flat_map(Tables::iter)
-    }
-
-    pub(crate) fn tables(&self, slot: usize) -> Option<&Tables<Entry<K, N, V>>> {
-        self.slots.get(slot)
-    }
-
-    /// Returns the bytes of the tables and of what their entries own.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.heap
-    }
-
-    /// Corrects the heap bytes by what changed in place.
-    #[inline]
-    pub(crate) fn adjust_heap(&mut self, delta: isize) {
-        self.heap = self.heap.saturating_add_signed(delta);
-    }
-
-    /// Recounts the allocated bytes of the tables, to check the running count.
-    #[cfg(test)]
-    pub(crate) fn recount(&self) -> usize {
-        self.slots.iter().map(Tables::allocated).sum::<usize>()
-            + self.slots.len() * mem::size_of::<Tables<Entry<K, N, V>>>()
-            + self.dead.iter().map(Tables::allocated).sum::<usize>()
-            + self.dead.len() * mem::size_of::<Tables<(K, N)>>()
-    }
-}
-
 #[cfg(test)]
 impl<K, N, V> Part<K, N, V> {
-    /// Returns the running count of table bytes.
-    pub(crate) fn table_bytes(&self) -> usize {
-        self.bytes
+    /// Returns the running counts of table bytes and heap bytes.
+    pub(crate) fn counted(&self) -> (usize, usize) {
+        (self.bytes, self.heap)
     }
 
-    /// Returns the running count of heap bytes.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.heap
+    /// Counts the allocated bytes of the tables anew.
+    pub(crate) fn recount(&self) -> usize {
+        let rest = self.rest.as_ref().map_or(0, |rest| {
+            rest.more.iter().map(Tables::allocated).sum::<usize>()
+                + rest.dead.iter().map(Tables::allocated).sum::<usize>()
+                + size_of_val(&*rest.more)
+                + size_of_val(&*rest.dead)
+        });
+        self.first.allocated() + rest
     }
 }

@@ -1,12 +1,10 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::layout::{Entry, Layout};
-use super::part::{DrainCursor, Drained, Part};
+use super::layers::{Layers, MAX_FROZEN};
+use super::layout::{Address, Layout};
+use super::part::{DrainCursor, Part};
 use super::tables::Place;
-
-/// Frozen layers that a region may have under its writable ones.
-pub(crate) const MAX_FROZEN: usize = 3;
 
 /// What moving one entry costs in a merge budget, where looking at one bucket costs one.
 const MOVE_COST: usize = 8;
@@ -23,8 +21,8 @@ pub(crate) struct Region<K, N, V> {
 pub(crate) struct Below<K, N, V> {
     /// A layer taken back from snapshots that are gone.
     lower: Option<Part<K, N, V>>,
-    /// Layers of open snapshots, oldest first.
-    frozen: Vec<Arc<Part<K, N, V>>>,
+    /// Layers of open snapshots.
+    frozen: Layers<K, N, V>,
     cursor: DrainCursor,
 }
 
@@ -42,6 +40,18 @@ pub(crate) struct Written<T> {
     /// The value was cloned out of a frozen layer.
     pub(crate) copied: bool,
 }
+
+impl<T> Written<T> {
+    fn in_place(result: T) -> Self {
+        Self {
+            result,
+            copied: false,
+        }
+    }
+}
+
+/// A removed value, if it could be moved out or a copy was wanted.
+pub(crate) struct Removed<V>(pub(crate) Option<V>);
 
 /// How a merging step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,16 +73,22 @@ impl<K, N, V> Default for Region<K, N, V> {
     }
 }
 
+impl<K, N, V> Default for Below<K, N, V> {
+    fn default() -> Self {
+        Self {
+            lower: None,
+            frozen: Layers::default(),
+            cursor: DrainCursor::default(),
+        }
+    }
+}
+
 impl<K, N, V> Region<K, N, V> {
     /// Returns the layers, newest first.
     pub(crate) fn parts(&self) -> impl DoubleEndedIterator<Item = &Part<K, N, V>> {
         let below = self.below.as_deref();
         let lower = below.and_then(|b| b.lower.as_ref());
-        let frozen = below
-            .map_or(&[][..], |b| &b.frozen)
-            .iter()
-            .rev()
-            .map(Arc::as_ref);
+        let frozen = below.into_iter().flat_map(|b| b.frozen.iter().rev());
         std::iter::once(&self.top).chain(lower).chain(frozen)
     }
 
@@ -88,29 +104,21 @@ impl<K, N, V> Region<K, N, V> {
         (base, parts.map(Part::bytes).sum())
     }
 
-    /// Returns how many layers a freeze would add.
-    fn unfrozen(&self) -> usize {
-        let lower = self.below.as_ref().is_some_and(|b| b.lower.is_some());
-        usize::from(lower) + usize::from(!self.top.is_blank())
-    }
-
     /// Says whether a freeze would stack too many layers.
     pub(crate) fn is_too_deep(&self) -> bool {
-        self.below.as_ref().map_or(0, |b| b.frozen.len()) + self.unfrozen() > MAX_FROZEN
+        let Some(below) = &self.below else {
+            return false;
+        };
+        let new = usize::from(below.lower.is_some()) + usize::from(!self.top.is_blank());
+        below.frozen.len() + new > MAX_FROZEN
     }
 
-    /// Makes every layer a frozen one and returns them, oldest first.
-    pub(crate) fn freeze(&mut self) -> Vec<Arc<Part<K, N, V>>> {
+    /// Makes every layer a frozen one and returns them.
+    pub(crate) fn freeze(&mut self) -> Layers<K, N, V> {
         if self.top.is_blank() && self.below.is_none() {
-            return Vec::new();
+            return Layers::default();
         }
-        let below = self.below.get_or_insert_with(|| {
-            Box::new(Below {
-                lower: None,
-                frozen: Vec::with_capacity(MAX_FROZEN),
-                cursor: DrainCursor::default(),
-            })
-        });
+        let below = self.below.get_or_insert_default();
         below.cursor = DrainCursor::default();
         if let Some(lower) = below.lower.take() {
             below.frozen.push(Arc::new(lower));
@@ -131,257 +139,175 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
             };
             if let Some(lower) = &mut below.lower {
                 let frozen = &below.frozen;
-                let more =
-                    self.top
-                        .drain(
-                            &mut below.cursor,
-                            budget,
-                            MOVE_COST,
-                            layout,
-                            |drained| match drained {
-                                Drained::Live(slot, entry) => {
-                                    if lower.has_dead() {
-                                        lower.exhume(
-                                            slot,
-                                            layout.hash(&entry),
-                                            &entry.key,
-                                            &entry.namespace,
-                                            layout,
-                                        );
-                                    }
-                                    lower.adopt(slot, entry, layout);
-                                }
-                                Drained::Dead(slot, key, namespace) => {
-                                    let hash = layout.hasher.hash(&key, &namespace);
-                                    lower.remove(slot, hash, &key, &namespace, layout);
-                                    if is_visible(frozen, slot, hash, &key, &namespace) {
-                                        lower.bury(slot, hash, &key, &namespace, layout);
-                                    }
-                                }
-                            },
-                        );
-                if more {
+                let sink = |drained| lower.absorb(drained, layout, |at| frozen.show(at));
+                if self
+                    .top
+                    .drain(&mut below.cursor, budget, MOVE_COST, layout, sink)
+                {
                     return Merge::Unfinished;
                 }
-                if let Some(lower) = below.lower.take() {
-                    self.top = lower;
-                }
+                self.top = below.lower.take().unwrap_or_default();
             }
-            match below.frozen.pop().map(Arc::try_unwrap) {
-                None => {
-                    self.below = None;
-                    return Merge::Bare;
-                }
-                Some(Err(held)) => {
-                    below.frozen.push(held);
-                    return Merge::Held;
-                }
-                Some(Ok(layer)) => {
-                    below.lower = Some(layer);
-                    below.cursor = DrainCursor::default();
-                }
+            if let Some(layer) = below.frozen.pop_unshared() {
+                below.lower = Some(layer);
+                below.cursor = DrainCursor::default();
+            } else if below.frozen.is_empty() {
+                self.below = None;
+                return Merge::Bare;
+            } else {
+                return Merge::Held;
             }
         }
     }
 
-    fn locate(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> Found {
-        if let Some(place) = self.top.find(slot, hash, key, namespace) {
+    fn locate(&self, at: Address<'_, K, N>) -> Found {
+        if let Some(place) = self.top.find(at) {
             return Found::Top(place);
         }
-        let Some(below) = self.below.as_deref() else {
+        let Some(below) = self.below.as_deref().filter(|_| !self.top.is_dead(at)) else {
             return Found::Nowhere;
         };
-        if self.top.is_dead(slot, hash, key, namespace) {
-            return Found::Nowhere;
-        }
         if let Some(lower) = &below.lower {
-            if let Some(place) = lower.find(slot, hash, key, namespace) {
+            if let Some(place) = lower.find(at) {
                 return Found::Lower(place);
             }
-            if lower.is_dead(slot, hash, key, namespace) {
+            if lower.is_dead(at) {
                 return Found::Nowhere;
             }
         }
-        for (layer, part) in below.frozen.iter().enumerate().rev() {
-            if let Some(place) = part.find(slot, hash, key, namespace) {
-                return Found::Frozen(layer, place);
-            }
-            if part.is_dead(slot, hash, key, namespace) {
-                return Found::Nowhere;
-            }
+        match below.frozen.find(at) {
+            Some((layer, place)) => Found::Frozen(layer, place),
+            None => Found::Nowhere,
         }
-        Found::Nowhere
     }
 
     /// Reads a key that the top layer does not hold.
     #[cold]
     #[inline(never)]
-    pub(crate) fn get_below(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
-        match self.locate(slot, hash, key, namespace) {
-            Found::Top(place) => Some(&self.top.at(slot, place).value),
-            Found::Lower(place) => {
-                Some(&self.below.as_ref()?.lower.as_ref()?.at(slot, place).value)
-            }
-            Found::Frozen(layer, place) => {
-                Some(&self.below.as_ref()?.frozen[layer].at(slot, place).value)
-            }
+    pub(crate) fn get_below(&self, at: Address<'_, K, N>) -> Option<&V> {
+        let below = self.below.as_deref()?;
+        let entry = match self.locate(at) {
+            Found::Top(place) => self.top.at(at.slot, place),
+            Found::Lower(place) => below.lower.as_ref()?.at(at.slot, place),
+            Found::Frozen(layer, place) => below.frozen.get(layer)?.at(at.slot, place),
             Found::Nowhere => None,
-        }
+        };
+        entry.map(|entry| &entry.value)
     }
 
     /// Says whether a key has a value.
-    pub(crate) fn contains(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> bool {
-        !matches!(self.locate(slot, hash, key, namespace), Found::Nowhere)
+    pub(crate) fn contains(&self, at: Address<'_, K, N>) -> bool {
+        !matches!(self.locate(at), Found::Nowhere)
     }
 
-    /// The layer that new entries go to, with the frozen ones under it.
-    fn target(&mut self) -> (&mut Part<K, N, V>, &[Arc<Part<K, N, V>>]) {
+    /// The layer that new entries go to.
+    fn target(&mut self) -> &mut Part<K, N, V> {
         match self.below.as_deref_mut() {
-            None => (&mut self.top, &[]),
             Some(Below {
-                lower: Some(lower),
-                frozen,
-                ..
-            }) => (lower, frozen),
-            Some(Below {
-                lower: None,
-                frozen,
-                ..
-            }) => (&mut self.top, frozen),
+                lower: Some(lower), ..
+            }) => lower,
+            _ => &mut self.top,
         }
     }
 
     /// Returns the value of a key to be changed in place; it is copied if a snapshot holds it.
     pub(crate) fn get_mut(
         &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        at: Address<'_, K, N>,
         layout: &Layout<K, N, V>,
     ) -> Written<Option<&mut V>> {
-        match self.locate(slot, hash, key, namespace) {
-            Found::Top(place) => Written {
-                result: Some(&mut self.top.at_mut(slot, place).value),
-                copied: false,
-            },
+        match self.locate(at) {
+            Found::Top(place) => {
+                Written::in_place(self.top.at_mut(at.slot, place).map(|e| &mut e.value))
+            }
             Found::Lower(place) => {
-                let lower = self.below.as_deref_mut().and_then(|b| b.lower.as_mut());
-                Written {
-                    result: lower.map(|l| &mut l.at_mut(slot, place).value),
-                    copied: false,
-                }
+                Written::in_place(self.target().at_mut(at.slot, place).map(|e| &mut e.value))
             }
             Found::Frozen(layer, place) => {
-                let (target, frozen) = self.target();
-                let Entry {
-                    key,
-                    namespace,
-                    value,
-                } = frozen[layer].at(slot, place);
-                let copy = || value.clone();
-                let (value, _) =
-                    target.get_or_insert_with(slot, hash, key, namespace, layout, copy);
+                let below = self.below.as_deref_mut();
+                let Some(Below { lower, frozen, .. }) = below else {
+                    return Written::in_place(None);
+                };
+                let Some(entry) = frozen.get(layer).and_then(|part| part.at(at.slot, place)) else {
+                    return Written::in_place(None);
+                };
+                let target = lower.as_mut().unwrap_or(&mut self.top);
+                let (value, _) = target.get_or_insert_with(at, layout, || entry.value.clone());
                 Written {
                     result: Some(value),
                     copied: true,
                 }
             }
-            Found::Nowhere => Written {
-                result: None,
-                copied: false,
-            },
+            Found::Nowhere => Written::in_place(None),
         }
     }
 
-    /// Adds a key that [`Region::get_mut`] did not find.
+    /// Adds a key that is not there.
     pub(crate) fn insert_new(
         &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        at: Address<'_, K, N>,
         value: V,
         layout: &Layout<K, N, V>,
     ) -> &mut V {
-        let hidden = self.top.exhume(slot, hash, key, namespace, layout);
-        let (target, _) = self.target();
+        let hidden = self.top.exhume(at, layout);
+        let target = self.target();
         if hidden {
             // The tombstone may not have reached the layer under it yet.
-            target.remove(slot, hash, key, namespace, layout);
+            target.remove(at, layout);
         }
-        target.exhume(slot, hash, key, namespace, layout);
-        target
-            .get_or_insert_with(slot, hash, key, namespace, layout, || value)
-            .0
+        target.exhume(at, layout);
+        target.get_or_insert_with(at, layout, || value).0
     }
 
     /// Sets the value of a key without copying the old one; says whether there was one.
     pub(crate) fn insert(
         &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        at: Address<'_, K, N>,
         value: V,
         layout: &Layout<K, N, V>,
     ) -> bool {
-        match self.locate(slot, hash, key, namespace) {
-            Found::Top(_) => {
-                self.top.replace(slot, hash, key, namespace, value, layout);
-                true
-            }
-            Found::Lower(_) | Found::Frozen(..) => {
-                self.target()
-                    .0
-                    .replace(slot, hash, key, namespace, value, layout);
-                true
-            }
+        let part = match self.locate(at) {
+            Found::Top(_) => &mut self.top,
+            Found::Lower(_) | Found::Frozen(..) => self.target(),
             Found::Nowhere => {
-                self.insert_new(slot, hash, key, namespace, value, layout);
-                false
+                self.insert_new(at, value, layout);
+                return false;
             }
-        }
+        };
+        part.replace(at, value, layout);
+        true
     }
 
-    /// Removes a key and returns its value, cloned if a snapshot holds it and `wanted`.
+    /// Removes a key and returns its value, cloned if a snapshot holds it and it is `wanted`.
     pub(crate) fn remove(
         &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        at: Address<'_, K, N>,
         layout: &Layout<K, N, V>,
         wanted: bool,
     ) -> Written<Option<Removed<V>>> {
-        let (value, copied) = match self.locate(slot, hash, key, namespace) {
-            Found::Nowhere => {
-                return Written {
-                    result: None,
-                    copied: false,
-                };
-            }
+        let (value, copied) = match self.locate(at) {
+            Found::Nowhere => return Written::in_place(None),
             Found::Top(_) => {
-                let value = self.top.remove(slot, hash, key, namespace, layout);
+                let value = self.top.remove(at, layout);
                 // What the top layer hid must not come to light.
                 if let Some(lower) = self.below.as_deref_mut().and_then(|b| b.lower.as_mut()) {
-                    lower.remove(slot, hash, key, namespace, layout);
+                    lower.remove(at, layout);
                 }
                 (value, false)
             }
-            Found::Lower(_) => (
-                self.target().0.remove(slot, hash, key, namespace, layout),
-                false,
-            ),
-            Found::Frozen(layer, place) if wanted => (
-                Some(self.target().1[layer].at(slot, place).value.clone()),
-                true,
-            ),
-            Found::Frozen(..) => (None, false),
+            Found::Lower(_) => (self.target().remove(at, layout), false),
+            Found::Frozen(layer, place) => {
+                let below = self.below.as_deref().filter(|_| wanted);
+                let entry = below.and_then(|b| b.frozen.get(layer)?.at(at.slot, place));
+                (entry.map(|entry| entry.value.clone()), wanted)
+            }
         };
-        let (target, frozen) = self.target();
-        if is_visible(frozen, slot, hash, key, namespace) {
-            target.bury(slot, hash, key, namespace, layout);
+        if self
+            .below
+            .as_deref()
+            .is_some_and(|below| below.frozen.show(at))
+        {
+            self.target().bury(at, layout);
         }
         Written {
             result: Some(Removed(value)),
@@ -390,40 +316,11 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Corrects the heap bytes of the layer that holds a key.
-    pub(crate) fn adjust_heap(
-        &mut self,
-        slot: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
-        delta: isize,
-    ) {
-        match self.locate(slot, hash, key, namespace) {
+    pub(crate) fn adjust_heap(&mut self, at: Address<'_, K, N>, delta: isize) {
+        match self.locate(at) {
             Found::Top(_) => self.top.adjust_heap(delta),
-            Found::Lower(_) => self.target().0.adjust_heap(delta),
+            Found::Lower(_) => self.target().adjust_heap(delta),
             Found::Frozen(..) | Found::Nowhere => {}
         }
     }
-}
-
-/// A removed value, if it was to be had without a copy or a copy was wanted.
-pub(crate) struct Removed<V>(pub(crate) Option<V>);
-
-/// Says whether a stack of layers, oldest first, shows a key.
-fn is_visible<K: Eq + Clone, N: Eq + Clone, V>(
-    layers: &[Arc<Part<K, N, V>>],
-    slot: usize,
-    hash: u64,
-    key: &K,
-    namespace: &N,
-) -> bool {
-    for layer in layers.iter().rev() {
-        if layer.find(slot, hash, key, namespace).is_some() {
-            return true;
-        }
-        if layer.is_dead(slot, hash, key, namespace) {
-            return false;
-        }
-    }
-    false
 }

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use state_api::{Error, Result};
 
 use super::frozen::{FrozenTable, Held, OverlayLimitReached, ReleaseSignal, Shared};
+use super::layers::MAX_FROZEN;
 use super::part::Part;
-use super::region::{MAX_FROZEN, Merge};
+use super::region::{Merge, Region};
 use super::table::LiveTable;
 
 /// Merge budget of one write: up to eight entries, or the buckets between them.
@@ -146,6 +147,13 @@ where
         }
     }
 
+    /// Forgets all changes, after the table was filled from a snapshot: those that follow are changes since that one.
+    pub fn restored_from(&mut self, id: u64) {
+        if let Some(capture) = &mut self.capture {
+            capture.start_at(id);
+        }
+    }
+
     /// Merges layers that no snapshot holds any more; returns whether there is more to do.
     ///
     /// Call it between batches and when idle. A budget of 1,000 takes some ten microseconds; with nothing to do the call
@@ -208,7 +216,7 @@ where
     fn layer_bytes(&self) -> (usize, usize) {
         self.regions
             .iter()
-            .map(super::region::Region::bytes)
+            .map(Region::bytes)
             .fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
     }
 
@@ -217,7 +225,7 @@ where
     pub fn bytes(&self) -> usize {
         let (base, overlay) = self.layer_bytes();
         base + overlay
-            + self.regions.len() * mem::size_of::<super::region::Region<K, N, V>>()
+            + self.regions.len() * mem::size_of::<Region<K, N, V>>()
             + self.capture.as_ref().map_or(0, |capture| capture.bytes())
     }
 
@@ -233,12 +241,7 @@ where
         let open = self.snapshots.open.iter().filter_map(Weak::upgrade);
         TableStats {
             layered_regions: self.regions.iter().filter(|r| r.below.is_some()).count(),
-            depth: self
-                .regions
-                .iter()
-                .map(super::region::Region::depth)
-                .max()
-                .unwrap_or(0),
+            depth: self.regions.iter().map(Region::depth).max().unwrap_or(0),
             open_snapshots: open.filter(|open| open.is_holding()).count(),
             copies: self.snapshots.copies,
             aborted: self.snapshots.aborted,

@@ -1,6 +1,6 @@
-use super::layout::{Entry, Layout};
+use super::layers::MAX_FROZEN;
+use super::layout::{Address, Entry, Layout};
 use super::part::Part;
-use super::region::MAX_FROZEN;
 
 /// The layers of a region to be read as one, newest first.
 pub(crate) struct Stack<'a, K, N, V> {
@@ -48,20 +48,20 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
         if layer == 0 {
             return false;
         }
-        let hash = self.layout.hash(entry);
+        let at = entry.address(slot, self.layout.hash(entry));
         self.parts[..layer]
             .iter()
             .flatten()
-            .any(|newer| newer.shadows(slot, entry, hash))
+            .any(|newer| newer.decides(at))
     }
 
     /// Reads one key.
-    pub(crate) fn get(&self, slot: usize, hash: u64, key: &K, namespace: &N) -> Option<&'a V> {
+    pub(crate) fn get(&self, at: Address<'_, K, N>) -> Option<&'a V> {
         for part in self.parts.iter().flatten() {
-            if let Some(value) = part.get(slot, hash, key, namespace) {
+            if let Some(value) = part.get(at) {
                 return Some(value);
             }
-            if part.is_dead(slot, hash, key, namespace) {
+            if part.is_dead(at) {
                 return None;
             }
         }
@@ -86,7 +86,7 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
         mut visit: impl FnMut(&'a Entry<K, N, V>),
     ) {
         for (layer, part) in self.parts.iter().flatten().enumerate() {
-            let Some(tables) = part.tables(slot) else {
+            let Some(tables) = part.live(slot) else {
                 continue;
             };
             tables.for_each_in_slice(

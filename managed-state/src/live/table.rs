@@ -1,8 +1,8 @@
 use std::fmt;
 
 use super::capture::Capture;
-use super::layout::{EntryHasher, HeapSize, Layout};
-use super::region::Region;
+use super::layout::{Address, EntryHasher, HeapSize, Layout};
+use super::region::{Region, Removed};
 use super::snapshots::Snapshots;
 
 /// Regions of a table at most: freezing costs one allocation for each.
@@ -14,7 +14,7 @@ const MAX_REGIONS: usize = 128;
 /// record; the hash must be the one that the table's [`EntryHasher`] gives. Values must not change through shared
 /// references (no interior mutability): a snapshot would see it.
 ///
-/// All operations panic if the group index is out of range.
+/// The group index must be below [`LiveTable::groups`]; operations panic on one that is out of range, some only in debug builds.
 pub struct LiveTable<K, N, V> {
     pub(crate) regions: Box<[Region<K, N, V>]>,
     pub(crate) shift: u32,
@@ -117,29 +117,45 @@ where
 
     #[inline]
     pub(crate) fn locate(&self, group: usize) -> (usize, usize) {
+        debug_assert!(group < self.groups, "key group {group} of {}", self.groups);
         (group >> self.shift, group & (self.layout.slots - 1))
     }
 
     #[inline]
-    fn check_hash(&self, hash: u64, key: &K, namespace: &N) {
+    fn address<'a>(
+        &self,
+        group: usize,
+        hash: u64,
+        key: &'a K,
+        namespace: &'a N,
+    ) -> (usize, Address<'a, K, N>) {
         debug_assert_eq!(
             hash,
             self.layout.hasher.hash(key, namespace),
             "the caller's hash is not the table's"
         );
+        let (region, slot) = self.locate(group);
+        (
+            region,
+            Address {
+                slot,
+                hash,
+                key,
+                namespace,
+            },
+        )
     }
 
     /// Reads the value of a key.
     #[inline]
     #[must_use]
     pub fn get(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
-        self.check_hash(hash, key, namespace);
-        let (region, slot) = self.locate(group);
+        let (region, at) = self.address(group, hash, key, namespace);
         let region = &self.regions[region];
-        match region.top.get(slot, hash, key, namespace) {
+        match region.top.get(at) {
             Some(value) => Some(value),
             None if region.below.is_none() => None,
-            None => region.get_below(slot, hash, key, namespace),
+            None => region.get_below(at),
         }
     }
 
@@ -156,15 +172,14 @@ where
     /// [`LiveTable::modify`], which measures the value before and after.
     #[inline]
     pub fn get_mut(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&mut V> {
-        self.check_hash(hash, key, namespace);
+        let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
-            self.capture_present(group, hash, key, namespace);
+            self.capture_present(region, at);
         }
-        let (region, slot) = self.locate(group);
         if self.regions[region].below.is_some() {
-            return self.get_mut_layered(group, hash, key, namespace);
+            return self.get_mut_layered(region, at);
         }
-        self.regions[region].top.get_mut(slot, hash, key, namespace)
+        self.regions[region].top.get_mut(at)
     }
 
     /// Sets the value of a key; says whether it had one.
@@ -172,17 +187,16 @@ where
     /// A value held by a snapshot is not copied.
     #[inline]
     pub fn insert(&mut self, group: usize, hash: u64, key: &K, namespace: &N, value: V) -> bool {
-        self.check_hash(hash, key, namespace);
+        let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
-            self.capture_change(group, hash, key, namespace);
+            self.capture_change(region, at);
         }
-        let (region, slot) = self.locate(group);
         if self.regions[region].below.is_some() {
-            return self.insert_layered(group, hash, key, namespace, value);
+            return self.insert_layered(region, at, value);
         }
         let had = self.regions[region]
             .top
-            .replace(slot, hash, key, namespace, value, &self.layout)
+            .replace(at, value, &self.layout)
             .is_some();
         self.len += usize::from(!had);
         had
@@ -200,16 +214,16 @@ where
         namespace: &N,
         make: impl FnOnce() -> V,
     ) -> &mut V {
-        self.check_hash(hash, key, namespace);
+        let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
-            self.capture_change(group, hash, key, namespace);
+            self.capture_change(region, at);
         }
-        let (region, slot) = self.locate(group);
         if self.regions[region].below.is_some() {
-            return self.get_or_insert_layered(group, hash, key, namespace, make);
+            return self.get_or_insert_layered(region, at, make);
         }
-        let top = &mut self.regions[region].top;
-        let (value, new) = top.get_or_insert_with(slot, hash, key, namespace, &self.layout, make);
+        let (value, new) = self.regions[region]
+            .top
+            .get_or_insert_with(at, &self.layout, make);
         self.len += usize::from(new);
         value
     }
@@ -217,42 +231,34 @@ where
     /// Removes a key; says whether it had a value.
     #[inline]
     pub fn remove(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> bool {
-        self.check_hash(hash, key, namespace);
-        if self.capture.is_some() {
-            self.capture_present(group, hash, key, namespace);
-        }
-        let (region, slot) = self.locate(group);
-        if self.regions[region].below.is_some() {
-            return self
-                .remove_layered(group, hash, key, namespace, false)
-                .is_some();
-        }
-        let had = self.regions[region]
-            .top
-            .remove(slot, hash, key, namespace, &self.layout)
-            .is_some();
-        self.len -= usize::from(had);
-        had
+        let (region, at) = self.address(group, hash, key, namespace);
+        self.remove_at(region, at, false).is_some()
     }
 
     /// Removes a key and returns its value, a clone if a snapshot holds it.
     #[inline]
     pub fn take(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<V> {
-        self.check_hash(hash, key, namespace);
+        let (region, at) = self.address(group, hash, key, namespace);
+        self.remove_at(region, at, true)
+            .and_then(|removed| removed.0)
+    }
+
+    #[inline]
+    fn remove_at(
+        &mut self,
+        region: usize,
+        at: Address<'_, K, N>,
+        wanted: bool,
+    ) -> Option<Removed<V>> {
         if self.capture.is_some() {
-            self.capture_present(group, hash, key, namespace);
+            self.capture_present(region, at);
         }
-        let (region, slot) = self.locate(group);
         if self.regions[region].below.is_some() {
-            return self
-                .remove_layered(group, hash, key, namespace, true)
-                .and_then(|removed| removed.0);
+            return self.remove_layered(region, at, wanted);
         }
-        let value = self.regions[region]
-            .top
-            .remove(slot, hash, key, namespace, &self.layout);
-        self.len -= usize::from(value.is_some());
-        value
+        let value = self.regions[region].top.remove(at, &self.layout)?;
+        self.len -= 1;
+        Some(Removed(Some(value)))
     }
 
     /// Sets the value of a key and returns the old one, a clone if a snapshot holds it.
@@ -274,7 +280,9 @@ where
         })
     }
 
-    /// Reads, changes, sets or removes a value in one lookup: the function gets what is there and says what to do.
+    /// Reads, changes, sets or removes a value: the function gets what is there and says what to do.
+    ///
+    /// It costs one lookup, and another one if the function sets or removes.
     #[inline]
     pub fn modify<R>(
         &mut self,
@@ -319,44 +327,29 @@ where
     /// Tells by how many bytes the heap of a value changed through [`LiveTable::get_mut`].
     #[inline]
     pub fn adjust_heap(&mut self, group: usize, hash: u64, key: &K, namespace: &N, delta: isize) {
-        let (region, slot) = self.locate(group);
+        let (region, at) = self.address(group, hash, key, namespace);
         let region = &mut self.regions[region];
         if region.below.is_none() {
             region.top.adjust_heap(delta);
         } else {
-            region.adjust_heap(slot, hash, key, namespace, delta);
+            region.adjust_heap(at, delta);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn get_mut_layered(
-        &mut self,
-        group: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
-    ) -> Option<&mut V> {
+    fn get_mut_layered(&mut self, region: usize, at: Address<'_, K, N>) -> Option<&mut V> {
         self.turn();
-        let (region, slot) = self.locate(group);
-        let written = self.regions[region].get_mut(slot, hash, key, namespace, &self.layout);
+        let written = self.regions[region].get_mut(at, &self.layout);
         self.snapshots.copies += u64::from(written.copied);
         written.result
     }
 
     #[cold]
     #[inline(never)]
-    fn insert_layered(
-        &mut self,
-        group: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
-        value: V,
-    ) -> bool {
+    fn insert_layered(&mut self, region: usize, at: Address<'_, K, N>, value: V) -> bool {
         self.turn();
-        let (region, slot) = self.locate(group);
-        let had = self.regions[region].insert(slot, hash, key, namespace, value, &self.layout);
+        let had = self.regions[region].insert(at, value, &self.layout);
         self.len += usize::from(!had);
         had
     }
@@ -365,21 +358,17 @@ where
     #[inline(never)]
     fn get_or_insert_layered(
         &mut self,
-        group: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        region: usize,
+        at: Address<'_, K, N>,
         make: impl FnOnce() -> V,
     ) -> &mut V {
         self.turn();
-        let (region, slot) = self.locate(group);
         let region = &mut self.regions[region];
-        let found = region.contains(slot, hash, key, namespace);
-        if !found {
+        if !region.contains(at) {
             self.len += 1;
-            return region.insert_new(slot, hash, key, namespace, make(), &self.layout);
+            return region.insert_new(at, make(), &self.layout);
         }
-        let written = region.get_mut(slot, hash, key, namespace, &self.layout);
+        let written = region.get_mut(at, &self.layout);
         self.snapshots.copies += u64::from(written.copied);
         written.result.expect("the key was found a moment ago")
     }
@@ -388,15 +377,12 @@ where
     #[inline(never)]
     fn remove_layered(
         &mut self,
-        group: usize,
-        hash: u64,
-        key: &K,
-        namespace: &N,
+        region: usize,
+        at: Address<'_, K, N>,
         wanted: bool,
-    ) -> Option<super::region::Removed<V>> {
+    ) -> Option<Removed<V>> {
         self.turn();
-        let (region, slot) = self.locate(group);
-        let written = self.regions[region].remove(slot, hash, key, namespace, &self.layout, wanted);
+        let written = self.regions[region].remove(at, &self.layout, wanted);
         self.snapshots.copies += u64::from(written.copied);
         self.len -= usize::from(written.result.is_some());
         written.result
@@ -404,18 +390,17 @@ where
 
     #[cold]
     #[inline(never)]
-    fn capture_change(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
-        let (region, slot) = self.locate(group);
+    fn capture_change(&mut self, region: usize, at: Address<'_, K, N>) {
         if let Some(capture) = &mut self.capture {
-            capture.record(region, slot, hash, key, namespace);
+            capture.record(region, at);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn capture_present(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
-        if self.contains(group, hash, key, namespace) {
-            self.capture_change(group, hash, key, namespace);
+    fn capture_present(&mut self, region: usize, at: Address<'_, K, N>) {
+        if self.regions[region].contains(at) {
+            self.capture_change(region, at);
         }
     }
 }

@@ -76,6 +76,12 @@ impl<E> Tables<E> {
         self.len
     }
 
+    /// Says whether nothing is allocated.
+    #[inline]
+    pub(crate) fn is_blank(&self) -> bool {
+        self.tables.is_empty()
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
@@ -100,17 +106,15 @@ impl<E> Tables<E> {
     }
 
     #[inline]
-    pub(crate) fn at(&self, place: Place) -> &E {
-        self.tables[place.table]
-            .get_bucket(place.bucket)
-            .expect("a place is used before the table changes")
+    pub(crate) fn at(&self, place: Place) -> Option<&E> {
+        self.tables.get(place.table)?.get_bucket(place.bucket)
     }
 
     #[inline]
-    pub(crate) fn at_mut(&mut self, place: Place) -> &mut E {
-        self.tables[place.table]
+    pub(crate) fn at_mut(&mut self, place: Place) -> Option<&mut E> {
+        self.tables
+            .get_mut(place.table)?
             .get_bucket_mut(place.bucket)
-            .expect("a place is used before the table changes")
     }
 
     /// Finds an entry or the bucket for a new one; [`Vacancy::fill`] takes it.

@@ -99,7 +99,7 @@ where
             let stack = self.stack(region);
             let mut more = false;
             let layer = cursor.layer;
-            if let Some(tables) = stack.layer(layer).and_then(|part| part.tables(slot)) {
+            if let Some(tables) = stack.layer(layer).and_then(|part| part.live(slot)) {
                 let mut step = buckets.min(left);
                 let before = step;
                 more = tables.walk(&mut cursor.bucket, &mut step, |entry| {
