@@ -88,7 +88,10 @@ impl MaxParallelism {
     #[inline]
     #[must_use]
     pub fn group_of_hash32(self, hash: i32) -> KeyGroup {
-        KeyGroup(narrow(murmur(hash).unsigned_abs() % self.0))
+        let mixed = murmur(hash).unsigned_abs();
+        // Nearly every job has a power of two here, and a division costs as much as a lookup in cache.
+        let group = if self.0.is_power_of_two() { mixed & (self.0 - 1) } else { mixed % self.0 };
+        KeyGroup(narrow(group))
     }
 
     /// Returns the key group of a 64-bit key hash, folded to 32 bits first.

@@ -32,28 +32,31 @@ pub struct At<'a, K> {
     key: &'a K,
     hash: u64,
     group: KeyGroup,
+    /// Position of the group in the subtask's range; past its end if the group is not ours.
+    place: usize,
 }
 
 impl<'a, K: StateKey> At<'a, K> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(states: &'a mut KeyedStates<K>, key: &'a K) -> Self {
         let hash = key.stable_hash();
         let group = states.cx.hash.group_with_hash(key, hash, states.cx.max_parallelism);
         if let Slots::Bytes(bytes) = &mut states.slots {
             bytes.bind(key, group);
         }
-        Self { states, key, hash, group }
+        let place = group.index().wrapping_sub(states.cx.range.start().index());
+        Self { states, key, hash, group, place }
     }
 
     /// Returns the key.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn key(&self) -> &'a K {
         self.key
     }
 
     /// Returns the key group of the key.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn key_group(&self) -> KeyGroup {
         self.group
@@ -66,33 +69,30 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Finds where a token's state is: its position, and the address of this key in a live table.
-    #[inline]
+    #[inline(always)]
     fn locate<'s, N: StateKey>(
         &'s mut self,
         slot: Slot,
         namespace: &'s N,
     ) -> Result<(usize, &'s mut Slots<K>, Address<'s, K, N>)> {
         let index = position(self.states.owner, slot)?;
-        let range = self.states.cx.range;
-        // Wraps for a group that is not ours; checked just below.
-        let group = self.group.index().wrapping_sub(range.start().index());
-        if group >= range.len() {
+        if self.place >= self.states.cx.range.len() {
             return Err(misrouted(self.group));
         }
         let limit = self.states.memory_limit();
         let hash = table_hash(self.hash, namespace, self.states.cx.seed);
-        let address = Address { group, hash, key: self.key, namespace, limit };
+        let address = Address { group: self.place, hash, key: self.key, namespace, limit };
         Ok((index, &mut self.states.slots, address))
     }
 
     /// Returns a value state without namespace.
-    #[inline]
+    #[inline(always)]
     pub fn value<T: StateType>(&mut self, state: ValueState<T>) -> ValueView<'_, K, (), T> {
         self.value_in(state, VOID)
     }
 
     /// Returns a value state in a namespace.
-    #[inline]
+    #[inline(always)]
     pub fn value_in<'s, T: StateType, N: StateKey>(
         &'s mut self,
         state: ValueState<T, N>,
@@ -118,13 +118,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a list state without namespace.
-    #[inline]
+    #[inline(always)]
     pub fn list<T: StateType>(&mut self, state: ListState<T>) -> ListView<'_, K, (), T> {
         self.list_in(state, VOID)
     }
 
     /// Returns a list state in a namespace.
-    #[inline]
+    #[inline(always)]
     pub fn list_in<'s, T: StateType, N: StateKey>(
         &'s mut self,
         state: ListState<T, N>,
@@ -147,13 +147,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a map state without namespace.
-    #[inline]
+    #[inline(always)]
     pub fn map<MK: StateKey, MV: StateType>(&mut self, state: MapState<MK, MV>) -> MapView<'_, K, (), MK, MV> {
         self.map_in(state, VOID)
     }
 
     /// Returns a map state in a namespace.
-    #[inline]
+    #[inline(always)]
     pub fn map_in<'s, MK: StateKey, MV: StateType, N: StateKey>(
         &'s mut self,
         state: MapState<MK, MV, N>,
@@ -176,7 +176,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a sorted map state without namespace.
-    #[inline]
+    #[inline(always)]
     pub fn sorted_map<MK: OrderedKey, MV: StateType>(
         &mut self,
         state: SortedMapState<MK, MV>,
@@ -185,7 +185,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a sorted map state in a namespace.
-    #[inline]
+    #[inline(always)]
     pub fn sorted_map_in<'s, MK: OrderedKey, MV: StateType, N: StateKey>(
         &'s mut self,
         state: SortedMapState<MK, MV, N>,
@@ -208,13 +208,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a reducing state without namespace.
-    #[inline]
+    #[inline(always)]
     pub fn reducing<T: StateType>(&mut self, state: ReducingState<T>) -> ReducingView<'_, K, (), T> {
         self.reducing_in(state, VOID)
     }
 
     /// Returns a reducing state in a namespace.
-    #[inline]
+    #[inline(always)]
     pub fn reducing_in<'s, T: StateType, N: StateKey>(
         &'s mut self,
         state: ReducingState<T, N>,
@@ -240,13 +240,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns an aggregating state without namespace.
-    #[inline]
+    #[inline(always)]
     pub fn aggregating<A: Aggregator>(&mut self, state: AggregatingState<A>) -> AggregatingView<'_, K, (), A> {
         self.aggregating_in(state, VOID)
     }
 
     /// Returns an aggregating state in a namespace.
-    #[inline]
+    #[inline(always)]
     pub fn aggregating_in<'s, A: Aggregator, N: StateKey>(
         &'s mut self,
         state: AggregatingState<A, N>,
@@ -273,13 +273,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns the timers of this key without namespace.
-    #[inline]
+    #[inline(always)]
     pub fn timers(&mut self, timers: Timers) -> TimersView<'_, K, ()> {
         self.timers_in(timers, VOID)
     }
 
     /// Returns the timers of this key in a namespace.
-    #[inline]
+    #[inline(always)]
     pub fn timers_in<'s, N: StateKey>(&'s mut self, timers: Timers<N>, namespace: &'s N) -> TimersView<'s, K, N> {
         TimersView::new(self.states, timers.slot(), self.group, self.key, namespace)
     }
@@ -443,13 +443,14 @@ pub(crate) enum Found<'a, P, T> {
 }
 
 impl<K: StateKey> LiveSlots<K> {
-    #[inline]
+    #[inline(always)]
     fn find<P: Any, T: Any>(&mut self, index: usize) -> Option<Found<'_, P, T>> {
-        let slot: &mut dyn Any = self.slots.get_mut(index)?.as_mut();
-        if slot.is::<P>() {
-            return slot.downcast_mut().map(Found::Plain);
+        let entry = self.slots.get_mut(index)?;
+        let slot: &mut dyn Any = entry.slot.as_mut();
+        if entry.timed {
+            return slot.downcast_mut().map(Found::Timed);
         }
-        slot.downcast_mut().map(Found::Timed)
+        slot.downcast_mut().map(Found::Plain)
     }
 }
 

@@ -62,7 +62,7 @@ impl<K: StateKey> KeyedStates<K> {
     fn walk<N: StateKey>(&self, state: &str) -> Result<Option<(usize, Walk<K, N>)>> {
         let Some(index) = self.names.get(state).map(|index| *index as usize) else { return Ok(None) };
         let namespace = match &self.slots {
-            Slots::Live(live) => live.slots[index].meta().namespace.clone(),
+            Slots::Live(live) => live.slots[index].slot.meta().namespace.clone(),
             Slots::Bytes(bytes) => bytes.meta(index)?.namespace.clone(),
         };
         if namespace.schema != N::schema() {
@@ -83,7 +83,7 @@ impl<K: StateKey> KeyedStates<K> {
                 if *group >= self.cx.range.len() {
                     return Ok(false);
                 }
-                if !live.slots[index].pairs_page(*group, cursor, pairs)? {
+                if !live.slots[index].slot.pairs_page(*group, cursor, pairs)? {
                     *group += 1;
                     *cursor = PageCursor::default();
                 }

@@ -43,7 +43,7 @@ pub(crate) trait FrozenSlot: Send {
 }
 
 /// The hash by which a live table finds an entry: the key's stable hash, the namespace and the process's seed.
-#[inline]
+#[inline(always)]
 pub(crate) fn table_hash<N: StateKey>(key_hash: u64, namespace: &N, seed: u64) -> u64 {
     let mut hash = key_hash ^ seed;
     if N::FIXED_SIZE != Some(0) {
@@ -103,7 +103,7 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
     }
 
     /// Binds the table to one key and namespace.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cursor<'a>(
         &'a mut self,
         at: Address<'a, K, N>,
@@ -219,7 +219,7 @@ pub(crate) struct Address<'a, K, N> {
 }
 
 impl<K, N> Clone for Address<'_, K, N> {
-    #[inline]
+    #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
@@ -249,12 +249,12 @@ pub(crate) struct Cursor<'a, K, N, V> {
 }
 
 impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N, V> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self) -> Option<&V> {
         self.table.get(self.at.group, self.at.hash, self.at.key, self.at.namespace)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self) {
         self.table.remove(self.at.group, self.at.hash, self.at.key, self.at.namespace);
     }
@@ -264,7 +264,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     }
 
     /// Refuses growth past the memory limit.
-    #[inline]
+    #[inline(always)]
     fn check_limit(&self) -> Result<()> {
         match self.at.limit {
             Some(limit) if limit.used + size_of::<(K, N, V)>() > limit.limit => Err(limit.error()),
@@ -272,7 +272,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, value: V) -> Result<()> {
         self.check_limit()?;
         self.table.insert(self.at.group, self.at.hash, self.at.key, self.at.namespace, value);
@@ -280,7 +280,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     }
 
     /// Changes the cell if there is one; removes it if `edit` returns false.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut V) -> bool) {
         self.table.modify(self.at.group, self.at.hash, self.at.key, self.at.namespace, |cell| {
             match cell.map(edit) {
@@ -291,7 +291,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     }
 
     /// Changes the cell, or what `make` makes if there is none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn edit_or_insert<R>(&mut self, make: impl FnOnce() -> V, edit: impl FnOnce(&mut V) -> R) -> Result<R> {
         self.check_limit()?;
         Ok(self.table.modify(self.at.group, self.at.hash, self.at.key, self.at.namespace, |cell| match cell {

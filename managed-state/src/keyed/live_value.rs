@@ -13,7 +13,7 @@ pub(crate) struct LiveValue<'a, K, N, T, S> {
 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveValue<'_, K, N, T, S> {
     /// Removes the value if it is expired; returns it if it may be seen once more.
-    #[inline]
+    #[inline(always)]
     fn expire(&mut self) -> Result<Option<S>> {
         if !S::TIMED {
             return Ok(None);
@@ -29,7 +29,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveValue<'_, K, N, 
 }
 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T> for LiveValue<'_, K, N, T, S> {
-    #[inline]
+    #[inline(always)]
     fn with<R>(&mut self, f: impl FnOnce(Option<&T>) -> R) -> Result<R> {
         if let Some(last_look) = self.expire()? {
             return Ok(f(Some(last_look.value())));
@@ -44,13 +44,13 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T> for L
         Ok(f(self.cell.get().map(S::value).or(self.default)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn set(&mut self, value: T) -> Result<()> {
         let now = self.cell.expiry.now::<T, S>();
         self.cell.set(S::new(value, now))
     }
 
-    #[inline]
+    #[inline(always)]
     fn modify<R>(&mut self, f: impl FnOnce(&mut Option<T>) -> R) -> Result<R> {
         self.expire()?;
         let present = self.cell.get().map(S::value);
@@ -65,7 +65,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T> for L
         Ok(result)
     }
 
-    #[inline]
+    #[inline(always)]
     fn update<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R>
     where
         T: Default,
@@ -82,7 +82,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T> for L
         )
     }
 
-    #[inline]
+    #[inline(always)]
     fn clear(&mut self) -> Result<()> {
         self.cell.remove();
         Ok(())
@@ -99,7 +99,7 @@ pub(crate) struct LiveReducing<'a, K, N, T, S> {
 }
 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T> for LiveReducing<'_, K, N, T, S> {
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, input: T) -> Result<()> {
         self.value.expire()?;
         let now = self.value.cell.expiry.now::<T, S>();
@@ -110,7 +110,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T> fo
         self.value.cell.set(S::new(reduced, now))
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(&mut self) -> Result<Option<T>> {
         self.value.get()
     }
@@ -134,7 +134,7 @@ where
     A: Aggregator,
     S: Stamped<A::Acc>,
 {
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, input: A::In) -> Result<()> {
         self.value.expire()?;
         let now = self.value.cell.expiry.now::<A::Acc, S>();

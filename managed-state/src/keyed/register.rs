@@ -13,7 +13,7 @@ use super::live_slot::{LiveSlot, SlotContext, TableSlot};
 use super::live_timers::LiveTimers;
 use super::live_value::ReduceFn;
 use super::stamp::{Expiry, Plain, Timed};
-use super::states::{KeyedStates, Slots};
+use super::states::{KeyedStates, LiveEntry, Slots};
 use super::token::{
     AggregatingState, ListState, MapState, ReducingState, Slot, SortedMapState, Timers, ValueState,
 };
@@ -253,7 +253,7 @@ impl<K: StateKey> KeyedStates<K> {
                         loaded.map_err(|e| at_restore(e, &options.name, part.group))?;
                     }
                 }
-                slots.slots.push(slot);
+                slots.slots.push(LiveEntry { timed: options.ttl.is_some(), slot });
                 slots.slots.len() - 1
             }
             Slots::Bytes(bytes) => bytes.register(meta, options.ttl, Box::new(extra) as ByteExtra, migrate)?,

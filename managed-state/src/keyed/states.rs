@@ -42,8 +42,14 @@ pub(crate) enum Slots<K> {
 /// Live tables and the strategy that makes them durable.
 pub(crate) struct LiveSlots<K> {
     pub(crate) strategy: Box<dyn LiveSnapshots>,
-    pub(crate) slots: Vec<Box<dyn LiveSlot<K>>>,
+    pub(crate) slots: Vec<LiveEntry<K>>,
     pub(crate) unregistered: RestoredStates,
+}
+
+/// A live table, and whether its values have timestamps: known without asking the table.
+pub(crate) struct LiveEntry<K> {
+    pub(crate) timed: bool,
+    pub(crate) slot: Box<dyn LiveSlot<K>>,
 }
 
 /// How much memory keyed states take, in bytes.
@@ -119,7 +125,7 @@ impl<K: StateKey> KeyedStates<K> {
                 let frozen = live
                     .slots
                     .iter_mut()
-                    .map(|slot| slot.freeze(request.checkpoint.0, request.now_ms))
+                    .map(|entry| entry.slot.freeze(request.checkpoint.0, request.now_ms))
                     .collect::<Result<Vec<_>>>()?;
                 let tables = FrozenLive::new(self.cx.range, frozen, live.unregistered.values());
                 live.strategy.snapshot(request, Box::new(tables))
@@ -135,7 +141,7 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         match &mut self.slots {
             Slots::Live(live) => {
-                live.slots.iter_mut().for_each(|slot| slot.confirm(checkpoint.0));
+                live.slots.iter_mut().for_each(|entry| entry.slot.confirm(checkpoint.0));
                 live.strategy.checkpoint_completed(checkpoint)
             }
             Slots::Bytes(bytes) => match bytes.store.native() {
@@ -164,7 +170,7 @@ impl<K: StateKey> KeyedStates<K> {
     /// Called between batches and when idle; `budget` is in entries.
     pub fn maintain(&mut self, budget: usize) -> bool {
         match &mut self.slots {
-            Slots::Live(live) => live.slots.iter_mut().fold(false, |more, slot| slot.maintain(budget) || more),
+            Slots::Live(live) => live.slots.iter_mut().fold(false, |more, entry| entry.slot.maintain(budget) || more),
             Slots::Bytes(_) => false,
         }
     }
@@ -172,7 +178,7 @@ impl<K: StateKey> KeyedStates<K> {
     /// Lets states with such a clean-up look for expired entries, once per record.
     pub fn sweep_for_record(&mut self) {
         if let Slots::Live(live) = &mut self.slots {
-            live.slots.iter_mut().for_each(|slot| slot.sweep_for_record());
+            live.slots.iter_mut().for_each(|entry| entry.slot.sweep_for_record());
         }
     }
 
@@ -181,8 +187,8 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn memory(&self) -> MemoryUsage {
         match &self.slots {
             Slots::Live(live) => MemoryUsage {
-                total: live.slots.iter().map(|slot| slot.bytes()).sum(),
-                overlays: live.slots.iter().map(|slot| slot.overlay_bytes()).sum(),
+                total: live.slots.iter().map(|entry| entry.slot.bytes()).sum(),
+                overlays: live.slots.iter().map(|entry| entry.slot.overlay_bytes()).sum(),
             },
             Slots::Bytes(_) => MemoryUsage::default(),
         }
@@ -203,20 +209,24 @@ impl<K: StateKey> KeyedStates<K> {
             .get(state)
             .ok_or_else(|| Error::not_found("no such state is registered").with("state", state))?;
         match &self.slots {
-            Slots::Live(live) => Ok(live.slots[index as usize].entries()),
+            Slots::Live(live) => Ok(live.slots[index as usize].slot.entries()),
             Slots::Bytes(bytes) => bytes.entries(index),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn memory_limit(&self) -> Option<MemoryLimit> {
-        let limit = self.cx.memory_limit?;
-        Some(MemoryLimit { limit, used: self.memory().total })
+        self.cx.memory_limit.map(|limit| self.measured_limit(limit))
+    }
+
+    #[cold]
+    fn measured_limit(&self, limit: usize) -> MemoryLimit {
+        MemoryLimit { limit, used: self.memory().total }
     }
 }
 
 /// Returns the position of a token's state.
-#[inline]
+#[inline(always)]
 pub(crate) fn position(owner: u32, slot: Slot) -> Result<usize> {
     if slot.owner == owner {
         return Ok(slot.index as usize);
@@ -242,7 +252,7 @@ impl<K: StateKey> LiveSlots<K> {
     /// Finds the slot of a state by position and type.
     #[inline]
     pub(crate) fn get_mut<T: Any>(&mut self, index: usize) -> Option<&mut T> {
-        let slot: &mut dyn Any = self.slots.get_mut(index)?.as_mut();
+        let slot: &mut dyn Any = self.slots.get_mut(index)?.slot.as_mut();
         slot.downcast_mut()
     }
 
