@@ -4,3 +4,5 @@ pub mod keyed;
 pub mod live;
 pub mod bytes;
 pub mod format;
+pub mod operator;
+pub mod raw;

@@ -14,7 +14,11 @@ impl ByteKey {
     /// Creates a key that is not bound yet; `prefix_len` is the length of the key-group prefix in bytes, 1 or 2.
     #[must_use]
     pub fn new(prefix_len: usize) -> Self {
-        Self { bytes: Vec::with_capacity(32), prefix_len, group: KeyGroup(0) }
+        Self {
+            bytes: Vec::with_capacity(32),
+            prefix_len,
+            group: KeyGroup(0),
+        }
     }
 
     /// Binds the key of a record.

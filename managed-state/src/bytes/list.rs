@@ -17,7 +17,10 @@ impl<'a, T: StateType> ByteList<'a, T> {
     #[inline]
     #[must_use]
     pub fn new(at: Located<'a>) -> Self {
-        Self { at, types: PhantomData }
+        Self {
+            at,
+            types: PhantomData,
+        }
     }
 
     /// Encodes elements into the value buffer, with the time of now.
@@ -38,7 +41,11 @@ impl<'a, T: StateType> ByteList<'a, T> {
     fn each(&self, stored: &[u8], mut f: impl FnMut(&T) -> Result<()>) -> Result<()> {
         let mut elements = Elements::new(stored, self.at.ttl().is_some());
         while let Some((_, bytes)) = elements.next().map_err(|e| self.at.naming(e))? {
-            let element: T = self.at.codec().decode_all(bytes).map_err(|e| self.at.naming(e))?;
+            let element: T = self
+                .at
+                .codec()
+                .decode_all(bytes)
+                .map_err(|e| self.at.naming(e))?;
             f(&element)?;
         }
         Ok(())
@@ -50,7 +57,9 @@ impl<'a, T: StateType> ByteList<'a, T> {
             self.at.state.value.clear();
             return Ok(None);
         }
-        let (Some(ttl), Some(now)) = (self.at.ttl(), self.at.stamp()) else { return Ok(None) };
+        let (Some(ttl), Some(now)) = (self.at.ttl(), self.at.stamp()) else {
+            return Ok(None);
+        };
         let mut kept = Vec::new();
         let mut expired = false;
         let mut elements = Elements::new(&self.at.state.value, true);
@@ -71,11 +80,19 @@ impl<'a, T: StateType> ByteList<'a, T> {
 
     /// Stores the list in the buffer, or removes it if it is empty.
     fn store(&mut self) -> Result<()> {
-        if self.at.state.value.is_empty() { self.at.delete() } else { self.at.put() }
+        if self.at.state.value.is_empty() {
+            self.at.delete()
+        } else {
+            self.at.put()
+        }
     }
 
     fn renew(&mut self) -> Result<()> {
-        let Some(now) = self.at.stamp().filter(|_| self.at.renews_on_read() && !self.at.state.value.is_empty()) else {
+        let Some(now) = self
+            .at
+            .stamp()
+            .filter(|_| self.at.renews_on_read() && !self.at.state.value.is_empty())
+        else {
             return Ok(());
         };
         let was = std::mem::take(&mut self.at.state.value);
@@ -125,19 +142,33 @@ impl<T: StateType> ListAccess<T> for ByteList<'_, T> {
         let timed = self.at.ttl().is_some();
         let mut elements = Elements::new(&stored, timed);
         while let Some((stamp, bytes)) = elements.next().map_err(|e| self.at.naming(e))? {
-            let element: T = self.at.codec().decode_all(bytes).map_err(|e| self.at.naming(e))?;
+            let element: T = self
+                .at
+                .codec()
+                .decode_all(bytes)
+                .map_err(|e| self.at.naming(e))?;
             if f(&element) {
                 put_encoded_element(timed.then_some(stamp), bytes, &mut self.at.state.value);
             }
         }
-        if self.at.state.value.len() == stored.len() { Ok(()) } else { self.store() }
+        if self.at.state.value.len() == stored.len() {
+            Ok(())
+        } else {
+            self.store()
+        }
     }
 
     fn pop_front(&mut self) -> Result<Option<T>> {
         self.load()?;
         let mut elements = Elements::new(&self.at.state.value, self.at.ttl().is_some());
-        let Some((_, bytes)) = elements.next().map_err(|e| self.at.naming(e))? else { return Ok(None) };
-        let element = self.at.codec().decode_all(bytes).map_err(|e| self.at.naming(e))?;
+        let Some((_, bytes)) = elements.next().map_err(|e| self.at.naming(e))? else {
+            return Ok(None);
+        };
+        let element = self
+            .at
+            .codec()
+            .decode_all(bytes)
+            .map_err(|e| self.at.naming(e))?;
         let left = elements.rest().len();
         let popped = self.at.state.value.len() - left;
         self.at.state.value.drain(..popped);

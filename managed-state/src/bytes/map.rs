@@ -1,7 +1,9 @@
 use std::marker::PhantomData;
 
 use state_api::access::{MapAccess, SortedMapAccess};
-use state_api::{BatchEntry, OrderedKey, Page, Result, StateKey, StateType, WriteBatch, prefix_end};
+use state_api::{
+    BatchEntry, OrderedKey, Page, Result, StateKey, StateType, WriteBatch, prefix_end,
+};
 
 use super::state::{Found, Located, put_stamped};
 use super::value::{look, take_up};
@@ -83,7 +85,10 @@ impl<'a, MK: StateKey, MV: StateType, C: MapKeys<MK>> ByteEntries<'a, MK, MV, C>
     #[inline]
     #[must_use]
     pub fn new(at: Located<'a>) -> Self {
-        Self { at, types: PhantomData }
+        Self {
+            at,
+            types: PhantomData,
+        }
     }
 
     #[inline]
@@ -128,7 +133,11 @@ impl<'a, MK: StateKey, MV: StateType, C: MapKeys<MK>> ByteEntries<'a, MK, MV, C>
                     Ok(Verdict::Keep) => {}
                     Ok(Verdict::Remove) => batch.entries.push(BatchEntry::Delete(column, key)),
                     Ok(Verdict::Replace) => {
-                        batch.entries.push(BatchEntry::Put(column, key, std::mem::take(&mut replacement)));
+                        batch.entries.push(BatchEntry::Put(
+                            column,
+                            key,
+                            std::mem::take(&mut replacement),
+                        ));
                     }
                     Err(error) => {
                         outcome = Err(error);
@@ -184,8 +193,13 @@ impl<'a, MK: StateKey, MV: StateType, C: MapKeys<MK>> ByteEntries<'a, MK, MV, C>
         if expired {
             return Ok(None);
         }
-        let map_key = C::get(key.get(self.at.composite_len()..).unwrap_or_default()).map_err(|e| self.at.naming(e))?;
-        let value = self.at.codec().decode_all(body).map_err(|e| self.at.naming(e))?;
+        let map_key = C::get(key.get(self.at.composite_len()..).unwrap_or_default())
+            .map_err(|e| self.at.naming(e))?;
+        let value = self
+            .at
+            .codec()
+            .decode_all(body)
+            .map_err(|e| self.at.naming(e))?;
         Ok(Some((map_key, value)))
     }
 }
@@ -223,7 +237,11 @@ impl<MK: StateKey, MV: StateType, C: MapKeys<MK>> MapAccess<MK, MV> for ByteEntr
             BatchEntry::Put(column, self.stored_key(&key), stored)
         };
         let entries: Vec<_> = entries.into_iter().map(put).collect();
-        if entries.is_empty() { Ok(()) } else { self.at.store.write(WriteBatch { entries }) }
+        if entries.is_empty() {
+            Ok(())
+        } else {
+            self.at.store.write(WriteBatch { entries })
+        }
     }
 
     #[inline]
@@ -270,7 +288,11 @@ impl<MK: StateKey, MV: StateType, C: MapKeys<MK>> MapAccess<MK, MV> for ByteEntr
             }
             replacement.clear();
             put_stamped(at.codec(), now, &value, replacement);
-            Ok(if replacement == stored { Verdict::Keep } else { Verdict::Replace })
+            Ok(if replacement == stored {
+                Verdict::Keep
+            } else {
+                Verdict::Replace
+            })
         })
     }
 
@@ -278,7 +300,13 @@ impl<MK: StateKey, MV: StateType, C: MapKeys<MK>> MapAccess<MK, MV> for ByteEntr
         self.at.truncate();
         let end = prefix_end(self.at.composite());
         let mut page = Page::default();
-        self.at.store.scan(self.at.column(), &self.at.state.key, end.as_deref(), 1, &mut page)?;
+        self.at.store.scan(
+            self.at.column(),
+            &self.at.state.key,
+            end.as_deref(),
+            1,
+            &mut page,
+        )?;
         Ok(page.entries.is_empty())
     }
 
@@ -301,12 +329,18 @@ impl<MK: OrderedKey, MV: StateType> SortedMapAccess<MK, MV> for ByteSortedMap<'_
     }
 
     fn first(&mut self) -> Result<Option<(MK, MV)>> {
-        let Some((start, end)) = self.bounds(None, None) else { return Ok(None) };
+        let Some((start, end)) = self.bounds(None, None) else {
+            return Ok(None);
+        };
         let mut page = Page::default();
         let mut next = start;
         loop {
-            self.at.store.scan(self.at.column(), &next, end.as_deref(), 1, &mut page)?;
-            let Some((key, stored)) = page.entries.pop() else { return Ok(None) };
+            self.at
+                .store
+                .scan(self.at.column(), &next, end.as_deref(), 1, &mut page)?;
+            let Some((key, stored)) = page.entries.pop() else {
+                return Ok(None);
+            };
             if let Some(pair) = self.live_pair(&key, &stored)? {
                 return Ok(Some(pair));
             }
@@ -316,11 +350,17 @@ impl<MK: OrderedKey, MV: StateType> SortedMapAccess<MK, MV> for ByteSortedMap<'_
     }
 
     fn last(&mut self) -> Result<Option<(MK, MV)>> {
-        let Some((start, mut end)) = self.bounds(None, None) else { return Ok(None) };
+        let Some((start, mut end)) = self.bounds(None, None) else {
+            return Ok(None);
+        };
         let mut page = Page::default();
         loop {
-            self.at.store.scan_last(self.at.column(), &start, end.as_deref(), &mut page)?;
-            let Some((key, stored)) = page.entries.pop() else { return Ok(None) };
+            self.at
+                .store
+                .scan_last(self.at.column(), &start, end.as_deref(), &mut page)?;
+            let Some((key, stored)) = page.entries.pop() else {
+                return Ok(None);
+            };
             if let Some(pair) = self.live_pair(&key, &stored)? {
                 return Ok(Some(pair));
             }
@@ -331,7 +371,11 @@ impl<MK: OrderedKey, MV: StateType> SortedMapAccess<MK, MV> for ByteSortedMap<'_
 
     fn remove_range(&mut self, from: Option<&MK>, to: Option<&MK>) -> Result<()> {
         match self.bounds(from, to) {
-            Some((start, end)) => self.at.store.delete_range(self.at.column(), &start, end.as_deref()),
+            Some((start, end)) => {
+                self.at
+                    .store
+                    .delete_range(self.at.column(), &start, end.as_deref())
+            }
             None => Ok(()),
         }
     }
@@ -351,4 +395,3 @@ impl<MK: OrderedKey, MV: StateType> ByteSortedMap<'_, MK, MV> {
         Some((start, end))
     }
 }
-

@@ -88,7 +88,9 @@ pub fn merge_lists<N: StateKey>(
 ) -> Result<()> {
     let mut merged = Vec::new();
     let mut found = false;
-    for namespace in std::iter::once(target).chain(sources.iter().filter(|source| *source != target)) {
+    for namespace in
+        std::iter::once(target).chain(sources.iter().filter(|source| *source != target))
+    {
         let mut at = state.at(store, key, namespace);
         if !at.read_raw()? {
             continue;
@@ -146,7 +148,14 @@ pub fn merge_aggregating<A: Aggregator, N: StateKey>(
     sources: &[N],
     aggregator: &A,
 ) -> Result<()> {
-    merge_values(state, store, key, target, sources, |into: &mut A::Acc, acc| aggregator.merge(into, acc))
+    merge_values(
+        state,
+        store,
+        key,
+        target,
+        sources,
+        |into: &mut A::Acc, acc| aggregator.merge(into, acc),
+    )
 }
 
 fn merge_values<T: StateType, N: StateKey>(

@@ -1,5 +1,7 @@
 use state_api::compat::migrate;
-use state_api::{BatchEntry, ByteStore, Column, Page, Result, StateKind, StateMeta, StateType, WriteBatch};
+use state_api::{
+    BatchEntry, ByteStore, Column, Page, Result, StateKind, StateMeta, StateType, WriteBatch,
+};
 
 use super::state::put_stamped;
 use crate::format::{Elements, put_element, split_timestamp};
@@ -23,8 +25,12 @@ pub fn migrate_column<T: StateType>(
 ) -> Result<()> {
     let conversion = Conversion { old, new, now_ms };
     let naming = |e: state_api::Error| e.with("state", &new.name);
-    conversion.each_page::<T>(store, column, |_, _| Ok(())).map_err(naming)?;
-    conversion.each_page::<T>(store, column, |store, batch| store.write(batch)).map_err(naming)
+    conversion
+        .each_page::<T>(store, column, |_, _| Ok(()))
+        .map_err(naming)?;
+    conversion
+        .each_page::<T>(store, column, |store, batch| store.write(batch))
+        .map_err(naming)
 }
 
 struct Conversion<'a> {
@@ -63,16 +69,35 @@ impl Conversion<'_> {
 
     fn convert<T: StateType>(&self, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let timed = self.old.ttl_ms.is_some();
-        let stamp_of = |stamp: i64| self.new.ttl_ms.is_some().then_some(if timed { stamp } else { self.now_ms });
+        let stamp_of = |stamp: i64| {
+            self.new
+                .ttl_ms
+                .is_some()
+                .then_some(if timed { stamp } else { self.now_ms })
+        };
         if self.old.kind == StateKind::List {
             let mut elements = Elements::new(stored, timed);
             while let Some((stamp, element)) = elements.next()? {
-                put_element(self.new.value.codec, stamp_of(stamp), &self.decode::<T>(element)?, out);
+                put_element(
+                    self.new.value.codec,
+                    stamp_of(stamp),
+                    &self.decode::<T>(element)?,
+                    out,
+                );
             }
             return Ok(());
         }
-        let (stamp, body) = if timed { split_timestamp(stored)? } else { (0, stored) };
-        put_stamped(self.new.value.codec, stamp_of(stamp), &self.decode::<T>(body)?, out);
+        let (stamp, body) = if timed {
+            split_timestamp(stored)?
+        } else {
+            (0, stored)
+        };
+        put_stamped(
+            self.new.value.codec,
+            stamp_of(stamp),
+            &self.decode::<T>(body)?,
+            out,
+        );
         Ok(())
     }
 

@@ -26,7 +26,9 @@ mod ttl_tests;
 pub use key::ByteKey;
 pub use list::ByteList;
 pub use map::{ByteEntries, ByteMap, ByteSortedMap, CompactKeys, MapKeys, OrderedKeys};
-pub use merge::{ByteAggregating, ByteReducing, Reduce, merge_aggregating, merge_lists, merge_reducing};
+pub use merge::{
+    ByteAggregating, ByteReducing, Reduce, merge_aggregating, merge_lists, merge_reducing,
+};
 pub use migrate::migrate_column;
 pub use scan::{KeyPages, count_entries};
 pub use state::{ByteState, Located};

@@ -40,7 +40,9 @@ impl<K: StateKey, N: StateKey> KeyPages<K, N> {
     /// # Errors
     /// `Corrupt` when a stored key makes no sense; those of the store.
     pub fn next_page(&mut self, store: &dyn ByteStore, pairs: &mut Vec<(K, N)>) -> Result<bool> {
-        let Some(start) = self.next.take() else { return Ok(false) };
+        let Some(start) = self.next.take() else {
+            return Ok(false);
+        };
         store.scan(self.column, &start, None, PAGE, &mut self.page)?;
         let full = self.page.entries.len() == PAGE;
         // Group prefix, key and namespace of the pair that was seen last.
@@ -56,7 +58,11 @@ impl<K: StateKey, N: StateKey> KeyPages<K, N> {
             seen = stored.get(..stored.len() - rest.len()).unwrap_or_default();
         }
         // Map entries of the last pair that the page did not hold are skipped.
-        let resume = if seen.is_empty() { None } else { prefix_end(seen) };
+        let resume = if seen.is_empty() {
+            None
+        } else {
+            prefix_end(seen)
+        };
         self.next = resume.filter(|_| full);
         Ok(!self.page.entries.is_empty())
     }

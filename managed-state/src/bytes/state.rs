@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use state_api::{
-    ByteStore, Clock, CodecKind, Column, Error, Page, Result, StateKey, StateMeta, StateType, TtlConfig, prefix_end,
+    ByteStore, Clock, CodecKind, Column, Error, Page, Result, StateKey, StateMeta, StateType,
+    TtlConfig, prefix_end,
 };
 
 use super::key::ByteKey;
@@ -26,8 +27,16 @@ pub struct ByteState {
 impl ByteState {
     /// Creates the state of a column; layout, codec and name are taken from its description.
     #[must_use]
-    pub fn new(column: Column, meta: &StateMeta, ttl: Option<TtlConfig>, clock: Arc<dyn Clock>) -> Self {
-        let layout = CompositeLayout::for_sizes(meta.key.schema.fixed_size(), meta.namespace.schema.fixed_size());
+    pub fn new(
+        column: Column,
+        meta: &StateMeta,
+        ttl: Option<TtlConfig>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let layout = CompositeLayout::for_sizes(
+            meta.key.schema.fixed_size(),
+            meta.namespace.schema.fixed_size(),
+        );
         Self {
             column,
             layout,
@@ -75,8 +84,13 @@ impl ByteState {
     ) -> Located<'a> {
         self.key.clear();
         self.key.extend_from_slice(key.prefix());
-        self.layout.put_encoded_key(key.encoded(), namespace, &mut self.key);
-        Located { composite_len: self.key.len(), store, state: self }
+        self.layout
+            .put_encoded_key(key.encoded(), namespace, &mut self.key);
+        Located {
+            composite_len: self.key.len(),
+            store,
+            state: self,
+        }
     }
 }
 
@@ -149,7 +163,9 @@ impl Located<'_> {
     /// Reads the stored value into the buffer.
     #[inline]
     pub(super) fn read_raw(&mut self) -> Result<bool> {
-        let ByteState { column, key, value, .. } = &mut *self.state;
+        let ByteState {
+            column, key, value, ..
+        } = &mut *self.state;
         self.store.get(*column, key, value)
     }
 
@@ -159,7 +175,9 @@ impl Located<'_> {
         if !self.read_raw()? {
             return Ok(Found::Nothing);
         }
-        let Some(ttl) = self.state.ttl else { return Ok(Found::Live) };
+        let Some(ttl) = self.state.ttl else {
+            return Ok(Found::Live);
+        };
         let (stamp, _) = split_timestamp(&self.state.value).map_err(|e| self.naming(e))?;
         let expired = ttl.is_expired(stamp, self.state.clock.now_ms());
         Ok(if expired { Found::Expired } else { Found::Live })
@@ -168,8 +186,15 @@ impl Located<'_> {
     /// Decodes what was read.
     #[inline]
     pub(super) fn decode<T: StateType>(&self) -> Result<T> {
-        let body = if self.state.ttl.is_some() { self.state.value.get(8..) } else { Some(&self.state.value[..]) };
-        self.state.codec.decode_all(body.unwrap_or_default()).map_err(|e| self.naming(e))
+        let body = if self.state.ttl.is_some() {
+            self.state.value.get(8..)
+        } else {
+            Some(&self.state.value[..])
+        };
+        self.state
+            .codec
+            .decode_all(body.unwrap_or_default())
+            .map_err(|e| self.naming(e))
     }
 
     /// Renews the timestamp of what was read.
@@ -193,7 +218,9 @@ impl Located<'_> {
     /// Stores the buffer.
     #[inline]
     pub(super) fn put(&mut self) -> Result<()> {
-        let ByteState { column, key, value, .. } = &mut *self.state;
+        let ByteState {
+            column, key, value, ..
+        } = &mut *self.state;
         self.store.put(*column, key, value)
     }
 
@@ -204,13 +231,22 @@ impl Located<'_> {
     /// Removes everything under key and namespace, whatever the map key.
     pub(super) fn delete_all(&mut self) -> Result<()> {
         let end = prefix_end(self.composite());
-        self.store.delete_range(self.state.column, &self.state.key[..self.composite_len], end.as_deref())
+        self.store.delete_range(
+            self.state.column,
+            &self.state.key[..self.composite_len],
+            end.as_deref(),
+        )
     }
 }
 
 /// Appends `[timestamp] ‖ value`.
 #[inline]
-pub(super) fn put_stamped<T: StateType>(codec: CodecKind, stamp: Option<i64>, value: &T, out: &mut Vec<u8>) {
+pub(super) fn put_stamped<T: StateType>(
+    codec: CodecKind,
+    stamp: Option<i64>,
+    value: &T,
+    out: &mut Vec<u8>,
+) {
     if let Some(ms) = stamp {
         out.extend_from_slice(&ms.to_le_bytes());
     }

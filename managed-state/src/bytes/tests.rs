@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use state_api::access::{Aggregator, ListAccess, MapAccess, MergeAccess, SortedMapAccess, ValueAccess};
+use state_api::access::{
+    Aggregator, ListAccess, MapAccess, MergeAccess, SortedMapAccess, ValueAccess,
+};
 use state_api::{
-    ByteStore, CodecKind, Error, ErrorKind, KeyGroup, ManualClock, MaxParallelism, OrderedKey, Result, StateKey,
-    StateKind, StateMeta, StateType, TtlConfig, TypeMeta,
+    ByteStore, CodecKind, Error, ErrorKind, KeyGroup, ManualClock, MaxParallelism, OrderedKey,
+    Result, StateKey, StateKind, StateMeta, StateType, TtlConfig, TypeMeta,
 };
 
 use super::*;
@@ -21,10 +23,17 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new() -> Self {
-        Self { store: MapStore::default(), clock: Arc::new(ManualClock::at(0)) }
+        Self {
+            store: MapStore::default(),
+            clock: Arc::new(ManualClock::at(0)),
+        }
     }
 
-    pub(super) fn meta<K: StateKey, N: StateKey, V: StateType>(name: &str, kind: StateKind, ttl: Option<TtlConfig>) -> StateMeta {
+    pub(super) fn meta<K: StateKey, N: StateKey, V: StateType>(
+        name: &str,
+        kind: StateKind,
+        ttl: Option<TtlConfig>,
+    ) -> StateMeta {
         StateMeta {
             name: name.into(),
             kind,
@@ -36,9 +45,19 @@ impl Fixture {
         }
     }
 
-    pub(super) fn state<K: StateKey, N: StateKey, V: StateType>(&mut self, name: &str, kind: StateKind, ttl: Option<TtlConfig>) -> ByteState {
+    pub(super) fn state<K: StateKey, N: StateKey, V: StateType>(
+        &mut self,
+        name: &str,
+        kind: StateKind,
+        ttl: Option<TtlConfig>,
+    ) -> ByteState {
         let column = self.store.open_column(name).unwrap();
-        ByteState::new(column, &Self::meta::<K, N, V>(name, kind, ttl), ttl, self.clock.clone())
+        ByteState::new(
+            column,
+            &Self::meta::<K, N, V>(name, kind, ttl),
+            ttl,
+            self.clock.clone(),
+        )
     }
 }
 
@@ -77,7 +96,9 @@ fn k_032_a_key_is_encoded_once_for_all_namespaces() {
     let mut state = f.state::<String, String, u64>("v", StateKind::Value, None);
     let key = bound(&text("carrier"));
     for (namespace, value) in [("a long namespace", 1), ("n", 2), ("", 3)] {
-        ByteValue::<u64>::new(state.at(&mut f.store, &key, &text(namespace)), None).set(value).unwrap();
+        ByteValue::<u64>::new(state.at(&mut f.store, &key, &text(namespace)), None)
+            .set(value)
+            .unwrap();
     }
     for (namespace, value) in [("a long namespace", 1), ("n", 2), ("", 3)] {
         let mut view = ByteValue::<u64>::new(state.at(&mut f.store, &key, &text(namespace)), None);
@@ -142,13 +163,21 @@ fn k_049_k_050_a_list_is_appended_replaced_and_cleared() {
 fn a_list_is_shortened_from_the_front_and_by_choice() {
     let mut f = Fixture::new();
     let mut state = f.state::<u64, (), u64>("l", StateKind::List, None);
-    list!(f, state, &1u64, &()).extend((0..200).collect()).unwrap();
+    list!(f, state, &1u64, &())
+        .extend((0..200).collect())
+        .unwrap();
     let mut list = list!(f, state, &1u64, &());
     assert_eq!(list.pop_front().unwrap(), Some(0));
     list.retain(|n| n % 50 == 0).unwrap();
     assert_eq!(list.get().unwrap(), [50, 100, 150]);
     assert_eq!(list.len().unwrap(), 3);
-    let stop = list.for_each(|n| if *n == 100 { Err(Error::new(ErrorKind::User, "enough")) } else { Ok(()) });
+    let stop = list.for_each(|n| {
+        if *n == 100 {
+            Err(Error::new(ErrorKind::User, "enough"))
+        } else {
+            Ok(())
+        }
+    });
     assert_eq!(stop.unwrap_err().kind(), ErrorKind::User);
     for expected in [Some(50), Some(100), Some(150), None] {
         assert_eq!(list.pop_front().unwrap(), expected);
@@ -172,12 +201,24 @@ fn k_055_k_056_lists_of_namespaces_are_merged() {
     let mut state = f.state::<String, u32, u64>("l", StateKind::List, None);
     for (key, lists) in MERGE_CASES {
         for (namespace, elements) in (1u32..).zip(lists) {
-            list!(f, state, &text(key), &namespace).extend(elements.to_vec()).unwrap();
+            list!(f, state, &text(key), &namespace)
+                .extend(elements.to_vec())
+                .unwrap();
         }
     }
     for (key, lists) in MERGE_CASES {
-        merge_lists(&mut state, &mut f.store, &bound(&text(key)), &1u32, &[2, 3, 1, 2]).unwrap();
-        assert_eq!(list!(f, state, &text(key), &1u32).get().unwrap(), lists.concat());
+        merge_lists(
+            &mut state,
+            &mut f.store,
+            &bound(&text(key)),
+            &1u32,
+            &[2, 3, 1, 2],
+        )
+        .unwrap();
+        assert_eq!(
+            list!(f, state, &text(key), &1u32).get().unwrap(),
+            lists.concat()
+        );
         assert!(list!(f, state, &text(key), &2u32).is_empty().unwrap());
         list!(f, state, &text(key), &1u32).clear().unwrap();
     }
@@ -215,13 +256,22 @@ fn k_073_k_078_values_of_namespaces_are_merged() {
         let key = bound(&text(key));
         for (namespace, elements) in (1u32..).zip(lists) {
             for element in elements {
-                ByteReducing::new(state.at(&mut f.store, &key, &namespace), &sum).add(*element).unwrap();
+                ByteReducing::new(state.at(&mut f.store, &key, &namespace), &sum)
+                    .add(*element)
+                    .unwrap();
             }
         }
         merge_reducing(&mut state, &mut f.store, &key, &1, &[2, 3, 3, 1], &sum).unwrap();
         let expected = (!lists.concat().is_empty()).then_some(165);
-        assert_eq!(ByteReducing::new(state.at(&mut f.store, &key, &1u32), &sum).get().unwrap(), expected);
-        ByteReducing::new(state.at(&mut f.store, &key, &1u32), &sum).clear().unwrap();
+        assert_eq!(
+            ByteReducing::new(state.at(&mut f.store, &key, &1u32), &sum)
+                .get()
+                .unwrap(),
+            expected
+        );
+        ByteReducing::new(state.at(&mut f.store, &key, &1u32), &sum)
+            .clear()
+            .unwrap();
     }
     assert_eq!(count_entries(&f.store, state.column()).unwrap(), 0);
 }
@@ -272,9 +322,16 @@ fn k_074_k_076_an_aggregating_state_folds_and_merges() {
     let mut state = f.state::<u64, u32, (u64, u64)>("a", StateKind::Aggregating, None);
     let key = bound(&9u64);
     for (namespace, input) in [(1u32, 10), (1, 20), (2, 60)] {
-        ByteAggregating::new(state.at(&mut f.store, &key, &namespace), &Average).add(input).unwrap();
+        ByteAggregating::new(state.at(&mut f.store, &key, &namespace), &Average)
+            .add(input)
+            .unwrap();
     }
-    assert_eq!(ByteAggregating::new(state.at(&mut f.store, &key, &1u32), &Average).get().unwrap(), Some(15.0));
+    assert_eq!(
+        ByteAggregating::new(state.at(&mut f.store, &key, &1u32), &Average)
+            .get()
+            .unwrap(),
+        Some(15.0)
+    );
     merge_aggregating(&mut state, &mut f.store, &key, &1, &[2, 7], &Average).unwrap();
     let mut view = ByteAggregating::new(state.at(&mut f.store, &key, &1u32), &Average);
     assert_eq!(view.get().unwrap(), Some(30.0));
@@ -296,7 +353,8 @@ fn k_059_k_060_a_map_behaves_as_a_map() {
     map.put(4, 40).unwrap();
     assert!(map.remove(&2).unwrap());
     assert!(!map.remove(&2).unwrap());
-    map.modify(&3, |value| *value = value.map(|v| v + 1)).unwrap();
+    map.modify(&3, |value| *value = value.map(|v| v + 1))
+        .unwrap();
     map.modify(&4, |value| *value = None).unwrap();
     map.modify(&5, |value| assert_eq!(*value, None)).unwrap();
     assert_eq!(map.entries().unwrap(), [(1, 10), (3, 31)]);
@@ -321,7 +379,10 @@ fn k_063_a_map_of_many_pages_is_changed_while_visited() {
     assert_eq!(seen, 4096);
     let mut entries = map.entries().unwrap();
     entries.sort_unstable();
-    assert_eq!(entries, (0..4096).step_by(2).map(|n| (n, 2 * n)).collect::<Vec<_>>());
+    assert_eq!(
+        entries,
+        (0..4096).step_by(2).map(|n| (n, 2 * n)).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -358,7 +419,10 @@ fn k_069_a_clear_that_fails_says_so() {
     let mut state = f.state::<u64, (), u64>("m", StateKind::Map, None);
     map!(f, state, &1u64).put(1, 1).unwrap();
     f.store.fail_deletes = true;
-    assert_eq!(map!(f, state, &1u64).clear().unwrap_err().kind(), ErrorKind::Retryable);
+    assert_eq!(
+        map!(f, state, &1u64).clear().unwrap_err().kind(),
+        ErrorKind::Retryable
+    );
     assert!(!map!(f, state, &1u64).is_empty().unwrap());
 }
 
@@ -375,7 +439,8 @@ fn k_070_a_map_never_yields_entries_of_a_neighbour() {
     };
     for key in keys {
         let mut map = ByteMap::<u64, u64>::new(state.at(&mut f.store, &bound(key), &()));
-        map.put_all((0..1000).map(|n| (n << 48, u64::from(key))).collect()).unwrap();
+        map.put_all((0..1000).map(|n| (n << 48, u64::from(key))).collect())
+            .unwrap();
     }
     for (removed, key) in keys.into_iter().enumerate() {
         let mut map = ByteMap::<u64, u64>::new(state.at(&mut f.store, &bound(key), &()));
@@ -388,7 +453,10 @@ fn k_070_a_map_never_yields_entries_of_a_neighbour() {
         .unwrap();
         assert_eq!(count, 1000);
         map.clear().unwrap();
-        assert_eq!(count_entries(&f.store, state.column()).unwrap(), 4000 - removed as u64 * 1000);
+        assert_eq!(
+            count_entries(&f.store, state.column()).unwrap(),
+            4000 - removed as u64 * 1000
+        );
     }
 }
 
@@ -397,7 +465,9 @@ fn a_sorted_map_is_read_in_order_and_by_range() {
     let mut f = Fixture::new();
     let mut state = f.state::<u64, (), String>("s", StateKind::SortedMap, None);
     let other = bound(&2u64);
-    ByteSortedMap::<i64, String>::new(state.at(&mut f.store, &other, &())).put(-1000, text("not mine")).unwrap();
+    ByteSortedMap::<i64, String>::new(state.at(&mut f.store, &other, &()))
+        .put(-1000, text("not mine"))
+        .unwrap();
     let key = bound(&1u64);
     let mut map = ByteSortedMap::<i64, String>::new(state.at(&mut f.store, &key, &()));
     assert_eq!(map.first().unwrap(), None);
@@ -427,7 +497,10 @@ fn a_sorted_map_is_read_in_order_and_by_range() {
     assert_eq!(map.entries().unwrap().len(), 2);
 }
 
-fn keys_of<K: StateKey + Ord, N: StateKey + Ord>(store: &MapStore, state: &ByteState) -> Vec<(K, N)> {
+fn keys_of<K: StateKey + Ord, N: StateKey + Ord>(
+    store: &MapStore,
+    state: &ByteState,
+) -> Vec<(K, N)> {
     let mut pages = KeyPages::<K, N>::new(state.column(), 1);
     let mut pairs = Vec::new();
     while pages.next_page(store, &mut pairs).unwrap() {}
@@ -486,7 +559,13 @@ fn damaged_values_are_errors_that_name_the_state() {
         let mut state = f.state::<u64, (), u64>("v", StateKind::Value, ttl);
         let key = bound(&1u64);
         value!(f, state, &1u64, &()).set(1).unwrap();
-        let stored = f.store.column(state.column()).keys().next().unwrap().clone();
+        let stored = f
+            .store
+            .column(state.column())
+            .keys()
+            .next()
+            .unwrap()
+            .clone();
         for damaged in [&[][..], &[1, 2, 3], &[200; 30]] {
             f.store.put(state.column(), &stored, damaged).unwrap();
             let error = ByteValue::<u64>::new(state.at(&mut f.store, &key, &()), None).get();
@@ -494,11 +573,20 @@ fn damaged_values_are_errors_that_name_the_state() {
                 continue;
             }
             let error = error.unwrap_err();
-            assert_eq!((error.kind(), error.context("state")), (ErrorKind::Corrupt, Some("v")));
+            assert_eq!(
+                (error.kind(), error.context("state")),
+                (ErrorKind::Corrupt, Some("v"))
+            );
         }
         f.store.put(state.column(), &stored, &[9, 1]).unwrap();
-        assert_eq!(list!(f, state, &1u64, &()).get().unwrap_err().kind(), ErrorKind::Corrupt);
-        assert_eq!(list!(f, state, &1u64, &()).pop_front().unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(
+            list!(f, state, &1u64, &()).get().unwrap_err().kind(),
+            ErrorKind::Corrupt
+        );
+        assert_eq!(
+            list!(f, state, &1u64, &()).pop_front().unwrap_err().kind(),
+            ErrorKind::Corrupt
+        );
     }
 }
 
@@ -512,7 +600,9 @@ fn k_203_k_206_k_210_k_211_values_are_migrated_all_or_none() {
             let at = old_state.at(&mut f.store, &bound, &namespace);
             match kind {
                 StateKind::Value => ByteValue::<u32>::new(at, None).set(key as u32).unwrap(),
-                StateKind::List => ByteList::<u32>::new(at).extend(vec![key as u32, 1]).unwrap(),
+                StateKind::List => ByteList::<u32>::new(at)
+                    .extend(vec![key as u32, 1])
+                    .unwrap(),
                 _ => ByteMap::<u64, u32>::new(at).put(5, key as u32).unwrap(),
             }
         }
@@ -526,7 +616,10 @@ fn k_203_k_206_k_210_k_211_values_are_migrated_all_or_none() {
         f.store.put(column, &victim, &[1]).unwrap();
         let damaged = f.store.column(column).clone();
         let error = migrate_column::<u64>(&mut f.store, column, &old, &new, 50).unwrap_err();
-        assert_eq!((error.kind(), error.context("state")), (ErrorKind::Corrupt, Some("v")));
+        assert_eq!(
+            (error.kind(), error.context("state")),
+            (ErrorKind::Corrupt, Some("v"))
+        );
         assert_eq!(f.store.column(column), &damaged);
 
         f.store.put(column, &victim, &stored[&victim]).unwrap();
@@ -578,10 +671,15 @@ fn op() -> impl Strategy<Value = Op> {
     let key = 0u8..3;
     prop_oneof![
         (key.clone(), any::<u8>(), any::<u64>()).prop_map(|(k, m, v)| Op::Put(k, m, v)),
-        (key.clone(), proptest::collection::vec((any::<u8>(), any::<u64>()), 0..200)).prop_map(|(k, all)| Op::PutAll(k, all)),
+        (
+            key.clone(),
+            proptest::collection::vec((any::<u8>(), any::<u64>()), 0..200)
+        )
+            .prop_map(|(k, all)| Op::PutAll(k, all)),
         (key.clone(), any::<u8>()).prop_map(|(k, m)| Op::Add(k, m)),
         (key.clone(), any::<u8>()).prop_map(|(k, m)| Op::Remove(k, m)),
-        (key.clone(), any::<u8>(), any::<u8>()).prop_map(|(k, from, to)| Op::RemoveRange(k, from, to)),
+        (key.clone(), any::<u8>(), any::<u8>())
+            .prop_map(|(k, from, to)| Op::RemoveRange(k, from, to)),
         (key.clone(), 2u64..5).prop_map(|(k, n)| Op::Retain(k, n)),
         key.prop_map(Op::Clear),
     ]

@@ -1,7 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use state_api::wire::take_array;
-use state_api::{ByteStore, Column, Error, KeyGroup, KeyGroupRange, Page, Result, StateKey, StateMeta};
+use state_api::{
+    ByteStore, Column, Error, KeyGroup, KeyGroupRange, Page, Result, StateKey, StateMeta,
+};
 
 use super::key::ByteKey;
 use crate::format::{CompositeLayout, group_end, group_of_prefix, put_group_prefix};
@@ -65,7 +67,11 @@ impl StoredTimer {
     fn parse(group: u16, bytes: &[u8]) -> Result<Self> {
         let mut rest = bytes;
         let time = take_time(&mut rest)?;
-        Ok(Self { time, group: KeyGroup(group), composite: rest.into() })
+        Ok(Self {
+            time,
+            group: KeyGroup(group),
+            composite: rest.into(),
+        })
     }
 }
 
@@ -81,7 +87,10 @@ impl ByteTimers {
     /// Creates the timers of a column, restored ones included. Nothing is read before the first use.
     #[must_use]
     pub fn new(column: Column, meta: &StateMeta, range: KeyGroupRange, prefix_len: usize) -> Self {
-        let layout = CompositeLayout::for_sizes(meta.key.schema.fixed_size(), meta.namespace.schema.fixed_size());
+        let layout = CompositeLayout::for_sizes(
+            meta.key.schema.fixed_size(),
+            meta.namespace.schema.fixed_size(),
+        );
         Self {
             column,
             layout,
@@ -105,7 +114,9 @@ impl ByteTimers {
         let mut next = Some(Vec::new());
         while let Some(start) = next {
             store.scan(self.column, &start, None, 1, &mut self.page)?;
-            let Some((stored, _)) = self.page.entries.pop() else { break };
+            let Some((stored, _)) = self.page.entries.pop() else {
+                break;
+            };
             let group = group_of_prefix(&stored, self.prefix_len)
                 .ok_or_else(|| Error::corrupt("a stored timer is shorter than its key group"))?;
             self.refill(store, group.0)?;
@@ -121,7 +132,13 @@ impl ByteTimers {
         let mut start = Vec::with_capacity(self.prefix_len);
         put_group_prefix(KeyGroup(group), self.prefix_len, &mut start);
         let end = group_end(KeyGroup(group), self.prefix_len);
-        store.scan(self.column, &start, end.as_deref(), self.capacity, &mut self.page)?;
+        store.scan(
+            self.column,
+            &start,
+            end.as_deref(),
+            self.capacity,
+            &mut self.page,
+        )?;
         let cached = self.groups.entry(group).or_default();
         cached.more = self.page.entries.len() == self.capacity;
         for (stored, _) in self.page.entries.drain(..) {
@@ -134,7 +151,10 @@ impl ByteTimers {
 
     /// Brings `heads` in line with a group whose head was `before`.
     fn note_head(&mut self, group: u16, before: Option<Box<[u8]>>) {
-        let now = self.groups.get(&group).and_then(|cached| cached.timers.first());
+        let now = self
+            .groups
+            .get(&group)
+            .and_then(|cached| cached.timers.first());
         if now == before.as_ref() {
             return;
         }
@@ -153,7 +173,10 @@ impl ByteTimers {
     }
 
     fn head_of(&self, group: u16) -> Option<Box<[u8]>> {
-        self.groups.get(&group).and_then(|cached| cached.timers.first()).cloned()
+        self.groups
+            .get(&group)
+            .and_then(|cached| cached.timers.first())
+            .cloned()
     }
 
     /// Puts the stored key of a timer into the buffer.
@@ -161,7 +184,8 @@ impl ByteTimers {
         self.buffer.clear();
         self.buffer.extend_from_slice(key.prefix());
         self.buffer.extend_from_slice(&ordered_time(time));
-        self.layout.put_encoded_key(key.encoded(), namespace, &mut self.buffer);
+        self.layout
+            .put_encoded_key(key.encoded(), namespace, &mut self.buffer);
     }
 
     /// Sets a timer; returns whether it is now the earliest of all. Setting it again changes nothing.
@@ -196,7 +220,10 @@ impl ByteTimers {
         }
         self.note_head(group, before);
         let timer = self.buffer.get(self.prefix_len..).unwrap_or_default();
-        Ok(self.heads.first().is_some_and(|(head, of)| *of == group && &head[..] == timer))
+        Ok(self
+            .heads
+            .first()
+            .is_some_and(|(head, of)| *of == group && &head[..] == timer))
     }
 
     /// Removes a timer; returns whether it was the earliest of all.
@@ -214,7 +241,10 @@ impl ByteTimers {
         self.locate(key, namespace, time);
         let group = key.group().0;
         let timer = self.buffer.get(self.prefix_len..).unwrap_or_default();
-        let was_head = self.heads.first().is_some_and(|(head, of)| *of == group && &head[..] == timer);
+        let was_head = self
+            .heads
+            .first()
+            .is_some_and(|(head, of)| *of == group && &head[..] == timer);
         self.remove_located(store, group)?;
         Ok(was_head)
     }
@@ -239,16 +269,25 @@ impl ByteTimers {
     /// `Corrupt` when a stored timer makes no sense; those of the store.
     pub fn next_time(&mut self, store: &dyn ByteStore) -> Result<Option<i64>> {
         self.load(store)?;
-        self.heads.first().map(|(head, _)| take_time(&mut &head[..])).transpose()
+        self.heads
+            .first()
+            .map(|(head, _)| take_time(&mut &head[..]))
+            .transpose()
     }
 
     /// Takes the earliest timer out if it is due at `up_to` (included).
     ///
     /// # Errors
     /// As [`next_time`](Self::next_time).
-    pub fn pop_due(&mut self, store: &mut dyn ByteStore, up_to: i64) -> Result<Option<StoredTimer>> {
+    pub fn pop_due(
+        &mut self,
+        store: &mut dyn ByteStore,
+        up_to: i64,
+    ) -> Result<Option<StoredTimer>> {
         self.load(store)?;
-        let Some((head, group)) = self.heads.first() else { return Ok(None) };
+        let Some((head, group)) = self.heads.first() else {
+            return Ok(None);
+        };
         let timer = StoredTimer::parse(*group, head)?;
         if timer.time > up_to {
             return Ok(None);
@@ -273,7 +312,10 @@ impl ByteTimers {
         loop {
             store.scan(self.column, &start, end.as_deref(), CACHE, &mut page)?;
             for (stored, _) in &page.entries {
-                timers.push(StoredTimer::parse(group.0, stored.get(self.prefix_len..).unwrap_or_default())?);
+                timers.push(StoredTimer::parse(
+                    group.0,
+                    stored.get(self.prefix_len..).unwrap_or_default(),
+                )?);
             }
             match page.entries.pop() {
                 Some((last, _)) if page.entries.len() + 1 == CACHE => {

@@ -46,7 +46,9 @@ impl Queue {
 
     fn remove(&mut self, key: &str, time: i64) -> bool {
         let key = self.key(key);
-        self.timers.remove(&mut self.store, &key, &(), time).unwrap()
+        self.timers
+            .remove(&mut self.store, &key, &(), time)
+            .unwrap()
     }
 
     fn pop(&mut self, up_to: i64) -> Option<(i64, String)> {
@@ -69,7 +71,8 @@ fn k_084_k_085_k_086_add_says_when_the_head_changes_and_keeps_a_set() {
     assert_eq!(queue.timers.next_time(&queue.store).unwrap(), Some(1));
     assert_eq!(queue.pop(0), None);
     let popped: Vec<_> = std::iter::from_fn(|| queue.pop(100)).collect();
-    let expected = [(1, "b"), (3, "b"), (42, "a"), (44, "a")].map(|(time, key)| (time, key.to_owned()));
+    let expected =
+        [(1, "b"), (3, "b"), (42, "a"), (44, "a")].map(|(time, key)| (time, key.to_owned()));
     assert_eq!(popped, expected);
     assert_eq!(queue.timers.count(&queue.store).unwrap(), 0);
     assert_eq!(queue.timers.next_time(&queue.store).unwrap(), None);
@@ -97,9 +100,19 @@ fn k_089_the_timers_of_one_key_group_are_listed_in_order() {
         queue.add("b", time);
     }
     let of_group = queue.timers.of_group(&queue.store, KeyGroup(1)).unwrap();
-    assert_eq!(of_group.iter().map(|timer| timer.time).collect::<Vec<_>>(), (1..=300).collect::<Vec<_>>());
-    assert!(of_group.iter().all(|timer| timer.decode::<String, ()>().unwrap().0 == "a"));
-    assert_eq!(queue.timers.of_group(&queue.store, KeyGroup(2)).unwrap(), []);
+    assert_eq!(
+        of_group.iter().map(|timer| timer.time).collect::<Vec<_>>(),
+        (1..=300).collect::<Vec<_>>()
+    );
+    assert!(
+        of_group
+            .iter()
+            .all(|timer| timer.decode::<String, ()>().unwrap().0 == "a")
+    );
+    assert_eq!(
+        queue.timers.of_group(&queue.store, KeyGroup(2)).unwrap(),
+        []
+    );
 }
 
 #[test]
@@ -113,7 +126,10 @@ fn k_092_timers_are_there_after_they_are_opened_again() {
         std::iter::from_fn(|| again.pop(i64::MAX)).collect()
     };
     assert_eq!(expected.len(), 500);
-    assert_eq!(std::iter::from_fn(|| queue.pop(i64::MAX)).collect::<Vec<_>>(), expected);
+    assert_eq!(
+        std::iter::from_fn(|| queue.pop(i64::MAX)).collect::<Vec<_>>(),
+        expected
+    );
 }
 
 #[test]
@@ -123,7 +139,9 @@ fn a_stored_timer_that_makes_no_sense_is_refused() {
     store.put(column, &[3, 1, 2], &[]).unwrap();
     let range = MaxParallelism::new(10).unwrap().all_groups();
     let meta = super::tests::Fixture::meta::<String, (), ()>("timers", StateKind::Timer, None);
-    let error = ByteTimers::new(column, &meta, range, 1).next_time(&store).unwrap_err();
+    let error = ByteTimers::new(column, &meta, range, 1)
+        .next_time(&store)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
 

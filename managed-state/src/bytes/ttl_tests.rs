@@ -61,7 +61,10 @@ fn k_171_k_173_a_value_expires_counted_from_its_latest_write() {
 
 #[test]
 fn k_174_an_expired_value_is_seen_once_when_visibility_is_relaxed() {
-    let mut t = Timed::new(StateKind::Value, ttl().visibility(TtlVisibility::ReturnExpiredIfNotCleanedUp));
+    let mut t = Timed::new(
+        StateKind::Value,
+        ttl().visibility(TtlVisibility::ReturnExpiredIfNotCleanedUp),
+    );
     t.value().set(5).unwrap();
     assert_eq!(t.at(100).value().get().unwrap(), Some(5));
     assert_eq!(t.value().get().unwrap(), None);
@@ -71,7 +74,11 @@ fn k_174_an_expired_value_is_seen_once_when_visibility_is_relaxed() {
 fn k_175_k_176_reads_renew_when_asked_to() {
     for relaxed in [false, true] {
         let config = ttl().update(TtlUpdate::OnReadAndWrite);
-        let visible = if relaxed { TtlVisibility::ReturnExpiredIfNotCleanedUp } else { TtlVisibility::NeverReturnExpired };
+        let visible = if relaxed {
+            TtlVisibility::ReturnExpiredIfNotCleanedUp
+        } else {
+            TtlVisibility::NeverReturnExpired
+        };
         let mut t = Timed::new(StateKind::Value, config.visibility(visible));
         t.value().set(5).unwrap();
         for now in [60, 120, 180, 240] {
@@ -122,7 +129,10 @@ fn list_elements_are_renewed_by_reads_and_seen_once_more_as_configured() {
     assert_eq!(t.at(198).list().get().unwrap(), [1, 2]);
     assert_eq!(t.at(298).list().get().unwrap(), []);
 
-    let mut t = Timed::new(StateKind::List, ttl().visibility(TtlVisibility::ReturnExpiredIfNotCleanedUp));
+    let mut t = Timed::new(
+        StateKind::List,
+        ttl().visibility(TtlVisibility::ReturnExpiredIfNotCleanedUp),
+    );
     t.list().push(1).unwrap();
     t.at(50).list().push(2).unwrap();
     assert_eq!(t.at(100).list().get().unwrap(), [1, 2]);
@@ -152,19 +162,27 @@ fn k_180_map_entries_expire_one_by_one_everywhere() {
     // 3.08: what is expired but still there counts.
     t.at(150);
     assert!(!t.map().is_empty().unwrap());
-    t.map().retain(|_, _| panic!("expired entries are not shown")).unwrap();
+    t.map()
+        .retain(|_, _| panic!("expired entries are not shown"))
+        .unwrap();
     assert!(t.map().is_empty().unwrap());
 }
 
 #[test]
 fn map_entries_are_renewed_by_reads_and_seen_once_more_as_configured() {
-    let mut t = Timed::new(StateKind::SortedMap, ttl().update(TtlUpdate::OnReadAndWrite));
+    let mut t = Timed::new(
+        StateKind::SortedMap,
+        ttl().update(TtlUpdate::OnReadAndWrite),
+    );
     t.map().put_all((0..300).map(|n| (n, n)).collect()).unwrap();
     assert_eq!(t.at(99).map().entries().unwrap().len(), 300);
     assert_eq!(t.at(198).map().entries().unwrap().len(), 300);
     assert_eq!(t.at(298).map().entries().unwrap().len(), 0);
 
-    let mut t = Timed::new(StateKind::SortedMap, ttl().visibility(TtlVisibility::ReturnExpiredIfNotCleanedUp));
+    let mut t = Timed::new(
+        StateKind::SortedMap,
+        ttl().visibility(TtlVisibility::ReturnExpiredIfNotCleanedUp),
+    );
     t.map().put_all((0..300).map(|n| (n, n)).collect()).unwrap();
     assert_eq!(t.at(100).map().get(&7).unwrap(), Some(7));
     assert_eq!(t.map().get(&7).unwrap(), None);
@@ -178,17 +196,32 @@ fn k_182_a_merge_takes_what_is_alive_and_renews_it() {
     let key = bound(&1u64);
     for (now, namespace, n) in [(0, 1u32, 1), (60, 2, 10)] {
         t.at(now);
-        ByteReducing::new(t.state.at(&mut t.f.store, &key, &namespace), &|a: &u64, b| Ok(a + b)).add(n).unwrap();
+        ByteReducing::new(
+            t.state.at(&mut t.f.store, &key, &namespace),
+            &|a: &u64, b| Ok(a + b),
+        )
+        .add(n)
+        .unwrap();
     }
     t.at(120);
-    merge_reducing(&mut t.state, &mut t.f.store, &key, &1u32, &[2, 3], &|a: &u64, b| Ok(a + b)).unwrap();
+    merge_reducing(
+        &mut t.state,
+        &mut t.f.store,
+        &key,
+        &1u32,
+        &[2, 3],
+        &|a: &u64, b| Ok(a + b),
+    )
+    .unwrap();
     assert_eq!(t.at(219).value().get().unwrap(), Some(10));
     assert_eq!(t.at(220).value().get().unwrap(), None);
 
     let mut t = Timed::new(StateKind::List, ttl());
     for (now, namespace, n) in [(0, 1u32, 1u64), (60, 2, 10)] {
         t.at(now);
-        ByteList::new(t.state.at(&mut t.f.store, &key, &namespace)).push(n).unwrap();
+        ByteList::new(t.state.at(&mut t.f.store, &key, &namespace))
+            .push(n)
+            .unwrap();
     }
     t.at(120);
     merge_lists(&mut t.state, &mut t.f.store, &key, &1u32, &[2, 3]).unwrap();
@@ -201,13 +234,25 @@ fn k_183_k_184_keys_and_namespaces_expire_separately() {
     let mut t = Timed::new(StateKind::Value, ttl());
     for (now, key, namespace) in [(0, 1u64, 1u32), (30, 2, 1), (60, 1, 2)] {
         t.at(now);
-        ByteValue::<u64>::new(t.state.at(&mut t.f.store, &bound(&key), &namespace), None).set(key).unwrap();
+        ByteValue::<u64>::new(t.state.at(&mut t.f.store, &bound(&key), &namespace), None)
+            .set(key)
+            .unwrap();
     }
-    for (now, alive) in [(99, [true, true, true]), (100, [false, true, true]), (130, [false, false, true]), (160, [false; 3])] {
+    for (now, alive) in [
+        (99, [true, true, true]),
+        (100, [false, true, true]),
+        (130, [false, false, true]),
+        (160, [false; 3]),
+    ] {
         t.at(now);
         for ((key, namespace), alive) in [(1u64, 1u32), (2, 1), (1, 2)].into_iter().zip(alive) {
-            let mut view = ByteValue::<u64>::new(t.state.at(&mut t.f.store, &bound(&key), &namespace), None);
-            assert_eq!(view.get().unwrap(), alive.then_some(key), "key {key} at {now}");
+            let mut view =
+                ByteValue::<u64>::new(t.state.at(&mut t.f.store, &bound(&key), &namespace), None);
+            assert_eq!(
+                view.get().unwrap(),
+                alive.then_some(key),
+                "key {key} at {now}"
+            );
         }
     }
 }
@@ -218,7 +263,9 @@ fn k_201_an_expired_accumulator_is_begun_afresh() {
     let key = bound(&1u64);
     for (now, sum) in [(0, 1), (99, 2), (198, 3), (298, 1)] {
         t.at(now);
-        let mut view = ByteReducing::new(t.state.at(&mut t.f.store, &key, &1u32), &|a: &u64, b| Ok(a + b));
+        let mut view = ByteReducing::new(t.state.at(&mut t.f.store, &key, &1u32), &|a: &u64, b| {
+            Ok(a + b)
+        });
         view.add(1).unwrap();
         assert_eq!(view.get().unwrap(), Some(sum));
     }

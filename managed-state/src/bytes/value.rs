@@ -32,7 +32,11 @@ pub(super) fn look<T: StateType>(at: &mut Located<'_>) -> Result<Option<T>> {
         }
         Found::Expired => {
             at.delete()?;
-            if at.returns_expired() { at.decode().map(Some) } else { Ok(None) }
+            if at.returns_expired() {
+                at.decode().map(Some)
+            } else {
+                Ok(None)
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ pub use persist::{FrozenTablesSnapshot, persist_groups};
 pub use restore::{load_tables, restore_groups, restore_into_store};
 pub use store_source::{CanonicalColumn, canonical_snapshot};
 
-pub(crate) use header::{check_header, header};
+pub(crate) use header::{OPERATOR_MAGIC, RAW_MAGIC, check_header, header};
 pub(crate) use persist::upload;
 pub(crate) use pipe::ChunkWriter;
-pub(crate) use restore::read_all;
+pub(crate) use restore::{naming, object_name, read_all, read_groups};
