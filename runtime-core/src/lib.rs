@@ -2,14 +2,40 @@
 //!
 //! | where | what |
 //! | --- | --- |
+//! | [`job`] | the builder: typed streams from sources to sinks |
+//! | [`operator`] | what users write: operators over keyed, broadcast and subtask state |
 //! | [`source`], [`sink`] | what inputs and outputs implement |
-
-mod record;
-pub mod sink;
-pub mod source;
-
-pub use record::{END_OF_TIME, Emit, NO_TIMESTAMP, Record, SplitEvent, Timed};
-
+//! | [`sources`] | inputs that come along |
+//! | [`config`] | options from files and from the program |
+//! | [`channel`] | bounded queues of batches between subtasks, barriers in band |
+//! | [`alignment`] | where barriers of several channels become one cut |
+//! | [`task`] | the checkpoint procedure of a subtask |
+//! | [`coordinator`] | when checkpoints begin, complete and end: a pure state machine |
+//! | [`restart`] | what follows a failure |
+//! | [`assign`] | who gets which part of a checkpoint |
+//! | [`execution`] | threads, the loop around the coordinator, and a driver for tests |
+pub mod alignment;
+pub mod assign;
+mod chain;
+pub mod channel;
 pub mod config;
 pub mod coordinator;
+pub mod execution;
+pub mod job;
+pub mod operator;
+mod record;
 pub mod restart;
+pub mod sink;
+pub mod source;
+pub mod sources;
+pub mod task;
+
+pub use chain::element_lists::ListStates;
+pub use config::CheckpointMode;
+pub use execution::{
+    CheckpointStore, Driver, ExecutionSettings, JobEvent, JobEvents, JobOutcome, JobParts,
+    LocalExecution, MemoryCheckpoints, RestoreFrom,
+};
+pub use job::{Job, KeyedStream, Stream};
+pub use operator::{KeyedOperator, Operator, Out, States, Tumbling, Windowed};
+pub use record::{END_OF_TIME, Emit, NO_TIMESTAMP, Record, SplitEvent, Timed};

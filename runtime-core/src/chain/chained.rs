@@ -1,0 +1,217 @@
+use futures_util::future::LocalBoxFuture;
+use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
+
+use super::environment::Environment;
+use super::link::{Control, Link, at_operator, first_error};
+use crate::channel::Barrier;
+use crate::record::{Emit, Record, SplitEvent};
+use crate::task::SubtaskSnapshot;
+
+/// One operator of a chain, without what is behind it; hooks that it leaves out do nothing.
+pub(crate) trait Stage: 'static {
+    type In: Record;
+    type Out: Record;
+
+    fn uid(&self) -> Option<&OperatorUid> {
+        None
+    }
+
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        let _ = env;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn process(&mut self, value: Self::In, time: i64, next: &mut dyn Link<Self::Out>)
+    -> Result<()>;
+
+    fn split(&mut self, event: SplitEvent, next: &mut dyn Link<Self::Out>) -> Result<()> {
+        next.split(event)
+    }
+
+    fn watermark(&mut self, time: i64, next: &mut dyn Link<Self::Out>) -> Result<()> {
+        next.watermark(time)
+    }
+
+    fn idle(&mut self, next: &mut dyn Link<Self::Out>) -> Result<()> {
+        next.idle()
+    }
+
+    fn flush(&mut self, next: &mut dyn Link<Self::Out>) -> Result<()> {
+        let _ = next;
+        Ok(())
+    }
+
+    fn prepare_barrier(&mut self, barrier: &Barrier, next: &mut dyn Link<Self::Out>) -> Result<()> {
+        let _ = (barrier, next);
+        Ok(())
+    }
+
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        let _ = (request, set);
+        Ok(())
+    }
+
+    fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        let _ = id;
+        Ok(())
+    }
+
+    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        let _ = id;
+        Ok(())
+    }
+
+    fn finish(&mut self, next: &mut dyn Link<Self::Out>) -> Result<()> {
+        let _ = next;
+        Ok(())
+    }
+}
+
+/// A stage and what is chained behind it.
+pub(crate) struct Chained<S: Stage> {
+    stage: S,
+    next: Box<dyn Link<S::Out>>,
+}
+
+impl<S: Stage> Chained<S> {
+    pub(crate) fn new(stage: S, next: Box<dyn Link<S::Out>>) -> Self {
+        Self { stage, next }
+    }
+
+    /// Calls a hook of the stage and names the operator in its error.
+    #[inline]
+    fn hook(&mut self, f: impl FnOnce(&mut S, &mut dyn Link<S::Out>) -> Result<()>) -> Result<()> {
+        match f(&mut self.stage, self.next.as_mut()) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(at_operator(error, self.stage.uid())),
+        }
+    }
+}
+
+impl<S: Stage> Emit<S::In> for Chained<S> {
+    #[inline]
+    fn emit(&mut self, value: S::In, time: i64) -> Result<()> {
+        self.hook(|stage, next| stage.process(value, time, next))
+    }
+
+    fn split(&mut self, event: SplitEvent) -> Result<()> {
+        self.hook(|stage, next| stage.split(event, next))
+    }
+}
+
+impl<S: Stage> Control for Chained<S> {
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.next.open(env).await?;
+            let result = self.stage.open(env).await;
+            result.map_err(|error| at_operator(error, self.stage.uid()))
+        })
+    }
+
+    fn watermark(&mut self, time: i64) -> Result<()> {
+        self.hook(|stage, next| stage.watermark(time, next))
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.hook(|stage, next| stage.idle(next))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.hook(|stage, next| stage.flush(next))?;
+        self.next.flush()
+    }
+
+    fn pump(&mut self) -> bool {
+        self.next.pump()
+    }
+
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        self.hook(|stage, next| stage.prepare_barrier(barrier, next))?;
+        self.next.prepare_barrier(barrier)
+    }
+
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
+        self.next.emit_barrier(barrier, id);
+    }
+
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        self.next.snapshot(request, set)?;
+        self.hook(|stage, _| stage.snapshot(request, set))
+    }
+
+    fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        let behind = self.next.completed(id);
+        first_error(behind, self.hook(|stage, _| stage.completed(id)))
+    }
+
+    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        let behind = self.next.aborted(id);
+        first_error(behind, self.hook(|stage, _| stage.aborted(id)))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.hook(|stage, next| stage.finish(next))?;
+        self.next.finish()
+    }
+
+    fn maintain(&mut self) -> bool {
+        self.next.maintain()
+    }
+}
+
+/// What is behind a sink: nothing.
+pub(crate) struct End;
+
+impl Emit<()> for End {
+    fn emit(&mut self, (): (), _time: i64) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Control for End {
+    fn open<'a>(&'a mut self, _env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn watermark(&mut self, _time: i64) -> Result<()> {
+        Ok(())
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn pump(&mut self) -> bool {
+        true
+    }
+
+    fn prepare_barrier(&mut self, _barrier: &Barrier) -> Result<()> {
+        Ok(())
+    }
+
+    fn emit_barrier(&mut self, _barrier: Option<&Barrier>, _id: CheckpointId) {}
+
+    fn snapshot(&mut self, _request: &SnapshotRequest, _set: &mut SubtaskSnapshot) -> Result<()> {
+        Ok(())
+    }
+
+    fn completed(&mut self, _id: CheckpointId) -> Result<()> {
+        Ok(())
+    }
+
+    fn aborted(&mut self, _id: CheckpointId) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn maintain(&mut self) -> bool {
+        false
+    }
+}

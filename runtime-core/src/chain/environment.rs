@@ -1,0 +1,70 @@
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use state_api::{
+    Attempt, BackendFactory, CheckpointId, CheckpointStorage, Clock, Executor, JobId,
+    MaxParallelism, OperatorSnapshot, OperatorUid, RestoreContext, Subtask,
+};
+
+use crate::channel::Signal;
+use crate::config::CheckpointMode;
+use crate::execution::Failpoints;
+use crate::job::RunPlan;
+
+/// The state of a checkpoint that one subtask starts from, dealt out to it.
+#[derive(Clone, Debug)]
+pub(crate) struct RestoredState {
+    pub(crate) checkpoint: CheckpointId,
+    /// The operators that the checkpoint knows, with this subtask's part.
+    pub(crate) operators: BTreeMap<OperatorUid, OperatorSnapshot>,
+}
+
+/// What a subtask is given by those who start it.
+#[derive(Clone)]
+pub(crate) struct Environment {
+    pub(crate) job: JobId,
+    pub(crate) attempt: Attempt,
+    /// Counts restarts within the attempt.
+    pub(crate) run: u32,
+    pub(crate) subtask: Subtask,
+    /// The shape of the job, by vertex.
+    pub(crate) plan: RunPlan,
+    pub(crate) max_parallelism: MaxParallelism,
+    pub(crate) mode: CheckpointMode,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) signal: Arc<Signal>,
+    /// Set when an output of the subtask has no room.
+    pub(crate) congested: Rc<Cell<bool>>,
+    pub(crate) storage: Arc<dyn CheckpointStorage>,
+    pub(crate) restore_storage: Arc<dyn CheckpointStorage>,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) backend: Arc<dyn BackendFactory>,
+    pub(crate) backend_options: Arc<BTreeMap<String, String>>,
+    pub(crate) local_dir: PathBuf,
+    pub(crate) memory_limit: Option<usize>,
+    /// Mixed into the hash of live tables.
+    pub(crate) seed: u64,
+    pub(crate) restored: Option<Arc<RestoredState>>,
+    pub(crate) failpoints: Failpoints,
+}
+
+impl Environment {
+    /// Returns the checkpoint that the job was restored from, if it knows the operator, with this subtask's part.
+    pub(crate) fn restored(&self, uid: &OperatorUid) -> Option<(CheckpointId, &OperatorSnapshot)> {
+        let restored = self.restored.as_ref()?;
+        restored
+            .operators
+            .get(uid)
+            .map(|snapshot| (restored.checkpoint, snapshot))
+    }
+
+    pub(crate) fn restore_context(&self) -> RestoreContext {
+        RestoreContext {
+            storage: Arc::clone(&self.restore_storage),
+            executor: Arc::clone(&self.executor),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+use std::sync::Arc;
+
+use managed_state::keyed::{DueTimer, KeyedContext, KeyedStates};
+use state_api::{
+    BackendContext, CheckpointId, Error, OperatorUid, Result, SnapshotRequest, StateKey,
+};
+
+use super::environment::Environment;
+use crate::operator::{RegisteredTimers, States};
+use crate::task::{OperatorParts, SubtaskSnapshot};
+
+/// Entries merged or cleaned up per idle turn.
+const MAINTENANCE_BUDGET: usize = 1024;
+
+/// Keyed state and timers of an operator at the head of a chain, and where it stands in event time.
+pub(crate) struct KeyedCore<K> {
+    uid: OperatorUid,
+    states: Option<KeyedStates<K>>,
+    timers: RegisteredTimers,
+    /// The last watermark whose timers have all fired.
+    pub(crate) watermark: i64,
+    /// The watermark whose timers are firing.
+    pub(crate) firing: Option<i64>,
+}
+
+impl<K: StateKey> KeyedCore<K> {
+    pub(crate) fn new(uid: OperatorUid) -> Self {
+        Self {
+            uid,
+            states: None,
+            timers: RegisteredTimers::default(),
+            watermark: i64::MIN,
+            firing: None,
+        }
+    }
+
+    pub(crate) fn uid(&self) -> &OperatorUid {
+        &self.uid
+    }
+
+    #[inline]
+    pub(crate) fn states(&mut self) -> Result<&mut KeyedStates<K>> {
+        self.states
+            .as_mut()
+            .ok_or_else(|| Error::bug("keyed state is used before it is opened"))
+    }
+
+    /// Makes the backend, restores it, and lets `register` register the states.
+    pub(crate) async fn open(
+        &mut self,
+        env: &Environment,
+        register: impl FnOnce(&mut States<'_, K>) -> Result<()>,
+    ) -> Result<()> {
+        let range = env.max_parallelism.range_of(env.subtask)?;
+        let backend = env.backend.create(&BackendContext {
+            job: env.job.clone(),
+            operator: self.uid.clone(),
+            subtask: env.subtask,
+            max_parallelism: env.max_parallelism,
+            range,
+            local_dir: env.local_dir.clone(),
+            clock: Arc::clone(&env.clock),
+            options: env.backend_options.as_ref().clone(),
+        })?;
+        let mut cx =
+            KeyedContext::new(env.max_parallelism, range, Arc::clone(&env.clock), env.seed);
+        cx.memory_limit = env.memory_limit;
+        let states = self.states.insert(KeyedStates::new(backend, cx)?);
+        if let Some((_, snapshot)) = env.restored(&self.uid) {
+            states
+                .restore(&snapshot.managed_keyed, &env.restore_context())
+                .await?;
+        }
+        register(&mut States::new(states, &mut self.timers, env.subtask))
+    }
+
+    /// Takes a timer out that the watermark made due.
+    pub(crate) fn pop_event(&mut self, watermark: i64) -> Result<Option<DueTimer<K>>> {
+        Self::pop_earliest(&mut self.states, &self.timers.event, watermark)
+    }
+
+    /// Takes a timer out that the clock made due.
+    pub(crate) fn pop_processing(&mut self, now_ms: i64) -> Result<Option<DueTimer<K>>> {
+        Self::pop_earliest(&mut self.states, &self.timers.processing, now_ms)
+    }
+
+    fn pop_earliest(
+        states: &mut Option<KeyedStates<K>>,
+        sets: &[managed_state::keyed::AnyTimers],
+        up_to: i64,
+    ) -> Result<Option<DueTimer<K>>> {
+        let Some(states) = states else {
+            return Ok(None);
+        };
+        let mut earliest = None;
+        for set in sets {
+            if let Some(time) = states.next_timer(*set)?
+                && time <= up_to
+                && earliest.is_none_or(|(least, _)| time < least)
+            {
+                earliest = Some((time, *set));
+            }
+        }
+        earliest.map_or(Ok(None), |(_, set)| states.pop_due(set, up_to))
+    }
+
+    /// Returns when the next timer in processing time is due.
+    pub(crate) fn next_wakeup(&mut self) -> Result<Option<i64>> {
+        let Some(states) = &mut self.states else {
+            return Ok(None);
+        };
+        let mut earliest: Option<i64> = None;
+        for set in &self.timers.processing {
+            if let Some(time) = states.next_timer(*set)? {
+                earliest = Some(earliest.map_or(time, |least| least.min(time)));
+            }
+        }
+        Ok(earliest)
+    }
+
+    pub(crate) fn has_processing_timers(&self) -> bool {
+        !self.timers.processing.is_empty()
+    }
+
+    pub(crate) fn snapshot(
+        &mut self,
+        request: &SnapshotRequest,
+        set: &mut SubtaskSnapshot,
+    ) -> Result<()> {
+        let keyed = self.states()?.snapshot(request)?;
+        set.add(
+            self.uid.clone(),
+            OperatorParts {
+                keyed: Some(keyed),
+                ..OperatorParts::default()
+            },
+        );
+        Ok(())
+    }
+
+    pub(crate) fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        self.states
+            .as_mut()
+            .map_or(Ok(()), |states| states.checkpoint_completed(id))
+    }
+
+    pub(crate) fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        self.states
+            .as_mut()
+            .map_or(Ok(()), |states| states.checkpoint_aborted(id))
+    }
+
+    pub(crate) fn maintain(&mut self) -> bool {
+        self.states
+            .as_mut()
+            .is_some_and(|states| states.maintain(MAINTENANCE_BUDGET))
+    }
+}

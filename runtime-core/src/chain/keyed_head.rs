@@ -1,0 +1,240 @@
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
+
+use super::environment::Environment;
+use super::gate::{Gate, Polled, Port};
+use super::keyed_core::KeyedCore;
+use super::link::{Control, Head, Link, Turn, at_operator, first_error};
+use super::outputs::Keyed;
+use crate::channel::Barrier;
+use crate::operator::{KeyedOperator, Out};
+use crate::record::NO_TIMESTAMP;
+use crate::task::SubtaskSnapshot;
+
+/// An operator over keyed state at the start of a chain, behind an exchange by key.
+pub(crate) struct KeyedHead<O: KeyedOperator> {
+    gate: Gate,
+    port: Port<Keyed<O::Key, O::In>>,
+    operator: O,
+    core: KeyedCore<O::Key>,
+    next: Box<dyn Link<O::Out>>,
+    congested: Rc<Cell<bool>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl<O: KeyedOperator> KeyedHead<O> {
+    pub(crate) fn new(
+        gate: Gate,
+        port: Port<Keyed<O::Key, O::In>>,
+        operator: O,
+        core: KeyedCore<O::Key>,
+        next: Box<dyn Link<O::Out>>,
+        env: &Environment,
+    ) -> Self {
+        let (congested, clock) = (Rc::clone(&env.congested), Arc::clone(&env.clock));
+        Self {
+            gate,
+            port,
+            operator,
+            core,
+            next,
+            congested,
+            clock,
+        }
+    }
+
+    /// Processes records of the current batch; returns how many.
+    fn process_records(&mut self, budget: usize) -> Result<usize> {
+        let watermark = self.core.watermark;
+        let states = self.core.states()?;
+        let mut processed = 0;
+        while processed < budget && !self.congested.get() {
+            let Some(record) = self.port.next_record() else {
+                break;
+            };
+            let Keyed { key, value } = record.value;
+            let mut out = Out::new(self.next.as_mut(), record.time, watermark);
+            self.operator
+                .process(value, &mut states.at(&key), &mut out)?;
+            processed += 1;
+        }
+        Ok(processed)
+    }
+
+    /// Fires timers that a watermark made due; returns whether all have fired, and passes the watermark on then.
+    fn fire_event_timers(&mut self, up_to: i64) -> Result<bool> {
+        while !self.congested.get() {
+            // Timers see the watermark that made them due, as Flink's do.
+            self.core.watermark = up_to;
+            let Some(due) = self.core.pop_event(up_to)? else {
+                self.core.firing = None;
+                let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, up_to);
+                self.operator.on_watermark(up_to, &mut out)?;
+                self.next.watermark(up_to)?;
+                return Ok(true);
+            };
+            let mut out = Out::new(self.next.as_mut(), due.time, up_to);
+            self.operator
+                .on_timer(&due, &mut self.core.states()?.at(&due.key), &mut out)?;
+        }
+        Ok(false)
+    }
+
+    fn fire_processing_timers(&mut self) -> Result<usize> {
+        if !self.core.has_processing_timers() {
+            return Ok(0);
+        }
+        let now_ms = self.clock.now_ms();
+        let mut fired = 0;
+        while !self.congested.get() {
+            let Some(due) = self.core.pop_processing(now_ms)? else {
+                break;
+            };
+            let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
+            self.operator
+                .on_timer(&due, &mut self.core.states()?.at(&due.key), &mut out)?;
+            fired += 1;
+        }
+        Ok(fired)
+    }
+
+    fn run(&mut self, budget: usize) -> Result<Turn> {
+        if let Some(cut) = self.gate.next_cut() {
+            return Ok(Turn::Cut(cut));
+        }
+        let mut done = 0;
+        loop {
+            if self.congested.get() {
+                if !self.next.pump() {
+                    return Ok(Turn::Congested);
+                }
+                self.congested.set(false);
+            }
+            if done == 0 {
+                done += self.fire_processing_timers()?;
+            }
+            if let Some(up_to) = self.core.firing {
+                if !self.fire_event_timers(up_to)? {
+                    continue;
+                }
+                done += 1;
+            }
+            done += self.process_records(budget.saturating_sub(done))?;
+            if self.congested.get() {
+                continue;
+            }
+            if done >= budget || self.port.has_records() {
+                return Ok(Turn::Worked);
+            }
+            match self.port.poll(&mut self.gate) {
+                Polled::Records => {}
+                Polled::Watermark(time) => self.core.firing = Some(time),
+                Polled::Idle => {
+                    self.next.flush()?;
+                    self.next.idle()?;
+                }
+                Polled::Cut => return Ok(self.gate.next_cut().map_or(Turn::Worked, Turn::Cut)),
+                Polled::Ended => return Ok(Turn::InputEnded),
+                Polled::Nothing if done > 0 => return Ok(Turn::Worked),
+                Polled::Nothing => {
+                    return Ok(Turn::Waiting {
+                        wake_at_ms: self.core.next_wakeup()?,
+                    });
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn named(&self, error: state_api::Error) -> state_api::Error {
+        at_operator(error, Some(self.core.uid()))
+    }
+}
+
+impl<O: KeyedOperator> Head for KeyedHead<O> {
+    fn turn(&mut self, budget: usize) -> Result<Turn> {
+        match self.run(budget) {
+            Ok(turn) => Ok(turn),
+            Err(error) => Err(self.named(error)),
+        }
+    }
+
+    fn give_up(&mut self, id: CheckpointId) {
+        self.gate.give_up(id);
+    }
+}
+
+impl<O: KeyedOperator> Control for KeyedHead<O> {
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.next.open(env).await?;
+            let operator = &mut self.operator;
+            let result = self.core.open(env, |states| operator.open(states)).await;
+            result.map_err(|error| self.named(error))
+        })
+    }
+
+    fn watermark(&mut self, time: i64) -> Result<()> {
+        self.next.watermark(time)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.next.idle()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.next.flush()
+    }
+
+    fn pump(&mut self) -> bool {
+        self.next.pump()
+    }
+
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
+        let result = self.operator.prepare_barrier(barrier.id, &mut out);
+        result.map_err(|error| self.named(error))?;
+        self.next.prepare_barrier(barrier)
+    }
+
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
+        self.next.emit_barrier(barrier, id);
+    }
+
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        self.next.snapshot(request, set)?;
+        let result = self.core.snapshot(request, set);
+        result.map_err(|error| self.named(error))
+    }
+
+    fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        let behind = self.next.completed(id);
+        let own = first_error(
+            self.operator.checkpoint_completed(id),
+            self.core.completed(id),
+        );
+        first_error(behind, own.map_err(|error| self.named(error)))
+    }
+
+    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        let behind = self.next.aborted(id);
+        let own = first_error(self.operator.checkpoint_aborted(id), self.core.aborted(id));
+        first_error(behind, own.map_err(|error| self.named(error)))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
+        let result = self.operator.finish(&mut out);
+        result.map_err(|error| self.named(error))?;
+        self.next.finish()
+    }
+
+    fn maintain(&mut self) -> bool {
+        let own = self.core.maintain();
+        self.next.maintain() || own
+    }
+}

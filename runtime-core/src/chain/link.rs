@@ -1,0 +1,107 @@
+use futures_util::future::LocalBoxFuture;
+use state_api::{CheckpointId, Error, OperatorUid, Result, SnapshotRequest};
+
+use super::environment::Environment;
+use super::gate::Cut;
+use crate::channel::Barrier;
+use crate::record::Emit;
+use crate::task::SubtaskSnapshot;
+
+/// Everything but records that goes down a chain.
+///
+/// # Contract
+/// Implemented by links, which pass each call on. Order of a checkpoint: `prepare_barrier` head to tail, `emit_barrier`,
+/// then `snapshot` tail to head. After an error of any call but `snapshot` the subtask fails.
+pub(crate) trait Control {
+    /// Initialises state, fresh or restored, tail first.
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>>;
+
+    /// Advances event time: no record with a smaller time follows.
+    fn watermark(&mut self, time: i64) -> Result<()>;
+
+    /// Takes note that nothing comes for a while.
+    fn idle(&mut self) -> Result<()>;
+
+    /// Passes on what is buffered.
+    fn flush(&mut self) -> Result<()>;
+
+    /// Hands backlogs to channels that have room again; returns whether none is left.
+    fn pump(&mut self) -> bool;
+
+    /// Lets operators emit what must be before the barrier; meant to be light.
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()>;
+
+    /// Sends the barrier, or a cancel marker in its place, to all outputs.
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId);
+
+    /// Freezes the state of all operators.
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()>;
+
+    /// Tells all operators, tail first, that a checkpoint is complete.
+    fn completed(&mut self, id: CheckpointId) -> Result<()>;
+
+    /// Tells all operators, tail first, that a checkpoint is given up.
+    fn aborted(&mut self, id: CheckpointId) -> Result<()>;
+
+    /// Tells all operators, head first, that no more records come.
+    fn finish(&mut self) -> Result<()>;
+
+    /// Does work that was put off; returns whether more is left.
+    fn maintain(&mut self) -> bool;
+}
+
+/// An operator, a sink or an output, with all that is chained behind it.
+pub(crate) trait Link<T>: Emit<T> + Control {}
+
+impl<T, L: Emit<T> + Control> Link<T> for L {}
+
+/// How a head went on.
+pub(crate) enum Turn {
+    /// It did something; there may be more.
+    Worked,
+    /// There is nothing to do until the signal rings or the clock reaches a time.
+    Waiting { wake_at_ms: Option<i64> },
+    /// An output has no room.
+    Congested,
+    /// The inputs are at a cut, or a checkpoint is given up.
+    Cut(Cut),
+    /// All input is processed and the end of event time is passed on.
+    InputEnded,
+}
+
+/// What stands at the start of a subtask's chain.
+pub(crate) trait Head: Control {
+    /// Processes up to about `budget` records; never waits.
+    fn turn(&mut self, budget: usize) -> Result<Turn>;
+
+    /// Takes note that the coordinator gave a checkpoint up.
+    fn give_up(&mut self, id: CheckpointId);
+
+    /// Returns whether barriers begin here.
+    fn is_source(&self) -> bool {
+        false
+    }
+
+    /// Describes the positions that were restored, for people.
+    fn restored_positions(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Names the operator in an error that it or its state returned.
+#[cold]
+pub(crate) fn at_operator(error: Error, uid: Option<&OperatorUid>) -> Error {
+    match uid {
+        Some(uid) if error.context("operator").is_none() => error.with("operator", uid),
+        _ => error,
+    }
+}
+
+/// Keeps the first of two results' errors.
+pub(crate) fn first_error(first: Result<()>, second: Result<()>) -> Result<()> {
+    match (first, second) {
+        (Err(first), Err(second)) => Err(first.with("also failed", second)),
+        (Err(error), Ok(())) | (Ok(()), Err(error)) => Err(error),
+        (Ok(()), Ok(())) => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use state_api::{CheckpointId, HashId, MaxParallelism, Result, SnapshotRequest, StateKey};
+
+use super::environment::Environment;
+use super::link::Control;
+use crate::channel::{Barrier, BatchWriter, Element};
+use crate::record::{Emit, Record, Timed};
+use crate::task::SubtaskSnapshot;
+
+/// A record with the key it was routed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keyed<K, T> {
+    pub(crate) key: K,
+    pub(crate) value: T,
+}
+
+/// Chooses the channel of each record.
+pub(crate) trait Route<T>: 'static {
+    /// What travels.
+    type Wire: Record;
+
+    fn route(&mut self, value: T, time: i64, channels: &mut [BatchWriter<Timed<Self::Wire>>]);
+}
+
+/// Sends each record to the subtask that owns its key group.
+pub(crate) struct ByKey<K, F: ?Sized> {
+    key_of: Arc<F>,
+    hash: HashId,
+    max_parallelism: MaxParallelism,
+    /// Channel by key group.
+    channel_of: Vec<u32>,
+    key: std::marker::PhantomData<fn() -> K>,
+}
+
+impl<K, F: ?Sized> ByKey<K, F> {
+    pub(crate) fn new(
+        key_of: Arc<F>,
+        hash: HashId,
+        max_parallelism: MaxParallelism,
+        parallelism: u32,
+    ) -> Self {
+        let groups = max_parallelism.all_groups().iter();
+        let channel_of = groups
+            .map(|group| max_parallelism.subtask_of(group, parallelism))
+            .collect();
+        Self {
+            key_of,
+            hash,
+            max_parallelism,
+            channel_of,
+            key: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<K: StateKey, T: Record, F: Fn(&T) -> K + Send + Sync + ?Sized + 'static> Route<T>
+    for ByKey<K, F>
+{
+    type Wire = Keyed<K, T>;
+
+    #[inline]
+    fn route(&mut self, value: T, time: i64, channels: &mut [BatchWriter<Timed<Keyed<K, T>>>]) {
+        let key = (self.key_of)(&value);
+        let channel = if channels.len() == 1 {
+            0
+        } else {
+            let group = self.hash.group(&key, self.max_parallelism);
+            self.channel_of[group.index()] as usize
+        };
+        channels[channel].push(Timed {
+            value: Keyed { key, value },
+            time,
+        });
+    }
+}
+
+/// Deals records out in turn.
+pub(crate) struct RoundRobin {
+    pub(crate) next: usize,
+}
+
+impl<T: Record> Route<T> for RoundRobin {
+    type Wire = T;
+
+    #[inline]
+    fn route(&mut self, value: T, time: i64, channels: &mut [BatchWriter<Timed<T>>]) {
+        let channel = self.next % channels.len();
+        self.next = channel + 1;
+        channels[channel].push(Timed { value, time });
+    }
+}
+
+/// Sends every record to every subtask.
+pub(crate) struct ToAll;
+
+impl<T: Record> Route<T> for ToAll {
+    type Wire = T;
+
+    fn route(&mut self, value: T, time: i64, channels: &mut [BatchWriter<Timed<T>>]) {
+        let Some((last, others)) = channels.split_last_mut() else {
+            return;
+        };
+        for channel in others {
+            channel.push(Timed {
+                value: value.clone(),
+                time,
+            });
+        }
+        last.push(Timed { value, time });
+    }
+}
+
+/// The end of a chain at an exchange: one channel per subtask behind it.
+pub(crate) struct Exchange<T, R: Route<T>> {
+    route: R,
+    channels: Vec<BatchWriter<Timed<R::Wire>>>,
+    types: std::marker::PhantomData<fn(T)>,
+}
+
+impl<T, R: Route<T>> Exchange<T, R> {
+    pub(crate) fn new(route: R, channels: Vec<BatchWriter<Timed<R::Wire>>>) -> Self {
+        Self {
+            route,
+            channels,
+            types: std::marker::PhantomData,
+        }
+    }
+
+    fn to_all(&mut self, element: impl Fn() -> Element<Timed<R::Wire>>) {
+        self.channels
+            .iter_mut()
+            .for_each(|channel| channel.push_element(element()));
+    }
+}
+
+impl<T, R: Route<T>> Emit<T> for Exchange<T, R> {
+    #[inline]
+    fn emit(&mut self, value: T, time: i64) -> Result<()> {
+        self.route.route(value, time, &mut self.channels);
+        Ok(())
+    }
+}
+
+impl<T, R: Route<T>> Control for Exchange<T, R> {
+    fn open<'a>(&'a mut self, _env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn watermark(&mut self, time: i64) -> Result<()> {
+        self.to_all(|| Element::Watermark(time));
+        Ok(())
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.to_all(|| Element::Idle);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.channels.iter_mut().for_each(BatchWriter::flush);
+        Ok(())
+    }
+
+    fn pump(&mut self) -> bool {
+        self.channels
+            .iter_mut()
+            .fold(true, |clear, channel| channel.pump() && clear)
+    }
+
+    fn prepare_barrier(&mut self, _barrier: &Barrier) -> Result<()> {
+        Ok(())
+    }
+
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
+        self.to_all(|| {
+            barrier.map_or(Element::CancelMarker(id), |barrier| {
+                Element::Barrier(*barrier)
+            })
+        });
+    }
+
+    fn snapshot(&mut self, _request: &SnapshotRequest, _set: &mut SubtaskSnapshot) -> Result<()> {
+        Ok(())
+    }
+
+    fn completed(&mut self, _id: CheckpointId) -> Result<()> {
+        Ok(())
+    }
+
+    fn aborted(&mut self, _id: CheckpointId) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.to_all(|| Element::EndOfInput);
+        Ok(())
+    }
+
+    fn maintain(&mut self) -> bool {
+        false
+    }
+}

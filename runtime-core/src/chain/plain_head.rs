@@ -1,0 +1,129 @@
+use std::cell::Cell;
+use std::rc::Rc;
+
+use futures_util::future::LocalBoxFuture;
+use state_api::{CheckpointId, Result, SnapshotRequest};
+
+use super::environment::Environment;
+use super::gate::{Gate, Polled, Port};
+use super::link::{Control, Head, Link, Turn};
+use crate::channel::Barrier;
+use crate::record::Record;
+use crate::task::SubtaskSnapshot;
+
+/// The start of a chain behind an exchange without keys: passes on what comes in.
+pub(crate) struct PlainHead<T> {
+    gate: Gate,
+    port: Port<T>,
+    next: Box<dyn Link<T>>,
+    congested: Rc<Cell<bool>>,
+}
+
+impl<T> PlainHead<T> {
+    pub(crate) fn new(
+        gate: Gate,
+        port: Port<T>,
+        next: Box<dyn Link<T>>,
+        congested: Rc<Cell<bool>>,
+    ) -> Self {
+        Self {
+            gate,
+            port,
+            next,
+            congested,
+        }
+    }
+}
+
+impl<T: Record> Head for PlainHead<T> {
+    fn turn(&mut self, budget: usize) -> Result<Turn> {
+        if let Some(cut) = self.gate.next_cut() {
+            return Ok(Turn::Cut(cut));
+        }
+        let mut left = budget;
+        loop {
+            if self.congested.get() {
+                if !self.next.pump() {
+                    return Ok(Turn::Congested);
+                }
+                self.congested.set(false);
+            }
+            while left > 0 && !self.congested.get() {
+                let Some(record) = self.port.next_record() else {
+                    break;
+                };
+                self.next.emit(record.value, record.time)?;
+                left -= 1;
+            }
+            if left == 0 || self.port.has_records() {
+                return Ok(Turn::Worked);
+            }
+            match self.port.poll(&mut self.gate) {
+                Polled::Records => {}
+                Polled::Watermark(time) => self.next.watermark(time)?,
+                Polled::Idle => {
+                    self.next.flush()?;
+                    self.next.idle()?;
+                }
+                Polled::Cut => return Ok(self.gate.next_cut().map_or(Turn::Worked, Turn::Cut)),
+                Polled::Ended => return Ok(Turn::InputEnded),
+                Polled::Nothing if left < budget => return Ok(Turn::Worked),
+                Polled::Nothing => return Ok(Turn::Waiting { wake_at_ms: None }),
+            }
+        }
+    }
+
+    fn give_up(&mut self, id: CheckpointId) {
+        self.gate.give_up(id);
+    }
+}
+
+impl<T: Record> Control for PlainHead<T> {
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        self.next.open(env)
+    }
+
+    fn watermark(&mut self, time: i64) -> Result<()> {
+        self.next.watermark(time)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.next.idle()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.next.flush()
+    }
+
+    fn pump(&mut self) -> bool {
+        self.next.pump()
+    }
+
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        self.next.prepare_barrier(barrier)
+    }
+
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
+        self.next.emit_barrier(barrier, id);
+    }
+
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        self.next.snapshot(request, set)
+    }
+
+    fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        self.next.completed(id)
+    }
+
+    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        self.next.aborted(id)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.next.finish()
+    }
+
+    fn maintain(&mut self) -> bool {
+        self.next.maintain()
+    }
+}

@@ -1,0 +1,87 @@
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::{Element, Sender};
+
+/// The number of records in a full batch.
+pub const BATCH_RECORDS: usize = 1024;
+
+/// Gathers records into batches for one channel and keeps what the channel has no room for.
+///
+/// A record is always taken; the owner looks at the `congested` flag, which all writers of a subtask share, and stops
+/// taking in more until [`pump`](BatchWriter::pump) has handed the backlog over.
+pub struct BatchWriter<T> {
+    sender: Sender<T>,
+    batch: Vec<T>,
+    backlog: VecDeque<Element<T>>,
+    congested: Rc<Cell<bool>>,
+}
+
+impl<T> BatchWriter<T> {
+    /// Creates a writer that sets `congested` when its channel is full.
+    #[must_use]
+    pub fn new(sender: Sender<T>, congested: Rc<Cell<bool>>) -> Self {
+        Self {
+            sender,
+            batch: Vec::new(),
+            backlog: VecDeque::new(),
+            congested,
+        }
+    }
+
+    /// Adds a record.
+    #[inline]
+    pub fn push(&mut self, record: T) {
+        if self.batch.capacity() == 0 {
+            self.batch.reserve_exact(BATCH_RECORDS);
+        }
+        self.batch.push(record);
+        if self.batch.len() >= BATCH_RECORDS {
+            self.flush();
+        }
+    }
+
+    /// Sends the records gathered so far.
+    pub fn flush(&mut self) {
+        if !self.batch.is_empty() {
+            let batch = std::mem::take(&mut self.batch);
+            self.send(Element::Batch(batch));
+        }
+    }
+
+    /// Sends the records gathered so far, and an element behind them.
+    pub fn push_element(&mut self, element: Element<T>) {
+        self.flush();
+        self.send(element);
+    }
+
+    fn send(&mut self, element: Element<T>) {
+        if self.backlog.is_empty() {
+            match self.sender.send(element) {
+                Ok(()) => return,
+                Err(refused) => self.backlog.push_back(refused),
+            }
+        } else {
+            self.backlog.push_back(element);
+        }
+        self.congested.set(true);
+    }
+
+    /// Hands the backlog over as far as there is room; returns whether it is empty now.
+    pub fn pump(&mut self) -> bool {
+        while let Some(element) = self.backlog.pop_front() {
+            if let Err(refused) = self.sender.send(element) {
+                self.backlog.push_front(refused);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Returns whether everything that was pushed is in the channel.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty() && self.backlog.is_empty()
+    }
+}

@@ -1,0 +1,74 @@
+use std::sync::Arc;
+
+use checkpoint_storage::CheckpointMetadata;
+use futures_util::future::BoxFuture;
+use state_api::{Attempt, CheckpointId, CheckpointStorage, OperatorSnapshot, Result};
+
+use super::RestoreFrom;
+
+/// What a job finds when it starts.
+#[derive(Clone, Debug)]
+pub struct StoreStart {
+    /// The number of this start.
+    pub attempt: Attempt,
+    /// The first checkpoint id that was never used.
+    pub next_checkpoint: CheckpointId,
+    /// The retained checkpoints of earlier attempts, oldest first.
+    pub completed: Vec<Arc<CheckpointMetadata>>,
+}
+
+/// A checkpoint with the storage that its bytes are read from.
+#[derive(Clone)]
+pub struct LoadedCheckpoint {
+    /// What is in it.
+    pub metadata: Arc<CheckpointMetadata>,
+    /// Where its bytes are read from.
+    pub storage: Arc<dyn CheckpointStorage>,
+}
+
+/// Where the checkpoints of one job are kept, as the coordinator sees it.
+///
+/// # Contract
+/// Implemented over `checkpoint-storage` and by tests; called from the coordinator and from I/O threads.
+/// `publish` is atomic and exclusive: afterwards the checkpoint exists as a whole or not at all. An error of kind `Fenced` means
+/// that a newer attempt has taken over; one of kind `Retryable` that nobody knows whether the checkpoint exists; any other that it does not.
+/// Deletions are repeatable.
+pub trait CheckpointStore: Send + Sync {
+    /// Takes the next attempt number and looks at what is there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn start(&self) -> BoxFuture<'_, Result<StoreStart>>;
+
+    /// Returns where tasks write to; called after `start`.
+    fn storage(&self) -> Arc<dyn CheckpointStorage>;
+
+    /// Finds the checkpoint to restore; `None` when the newest is asked for and there is none.
+    ///
+    /// # Errors
+    /// `NotFound` when a path leads nowhere, `Corrupt` when what is there is damaged.
+    fn load<'a>(&'a self, from: &'a RestoreFrom)
+    -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>>;
+
+    /// Makes a checkpoint exist.
+    ///
+    /// # Errors
+    /// As the contract says.
+    fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>>;
+
+    /// Deletes a checkpoint that was published, metadata first, and what no other checkpoint refers to.
+    ///
+    /// # Errors
+    /// Those of the store; `Fenced`.
+    fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>>;
+
+    /// Deletes the private objects of a checkpoint that was never published.
+    ///
+    /// # Errors
+    /// Those of the store; `Fenced`.
+    fn discard_unpublished(
+        &self,
+        id: CheckpointId,
+        snapshots: Vec<OperatorSnapshot>,
+    ) -> BoxFuture<'_, Result<()>>;
+}

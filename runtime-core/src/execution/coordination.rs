@@ -1,0 +1,359 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
+use futures_util::future::BoxFuture;
+use state_api::{
+    Attempt, CheckpointId, Clock, Error, ErrorKind, Executor, HashId, JobId, OperatorSnapshot,
+    Result, SnapshotKind,
+};
+
+use super::inbox::{Inbox, Message};
+use super::launch::Run;
+use super::{CheckpointStats, CheckpointStore, Failpoint, Failpoints, JobEvent, JobEvents, events};
+use crate::channel::Barrier;
+use crate::coordinator::{
+    Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Fact, Outcome,
+    PublishFault, RequestId,
+};
+use crate::task::{CheckpointAck, Command};
+
+/// What an action of the coordinator means for the loop of the job.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// Too many checkpoints failed.
+    FailRun(CheckpointFailure),
+    /// A newer attempt has taken over.
+    Fenced,
+    /// A request was answered.
+    Replied(
+        RequestId,
+        std::result::Result<CheckpointId, CheckpointFailure>,
+    ),
+    /// Nothing more comes from the coordinator.
+    Stopped,
+}
+
+/// The coordinator with everything that its actions need.
+pub(super) struct Coordination {
+    pub(super) coordinator: CheckpointCoordinator<CheckpointAck>,
+    pub(super) store: Arc<dyn CheckpointStore>,
+    pub(super) job: JobId,
+    pub(super) attempt: Attempt,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) executor: Arc<dyn Executor>,
+    pub(super) events: Arc<dyn JobEvents>,
+    pub(super) failpoints: Failpoints,
+    pub(super) inbox: Arc<Inbox>,
+    /// The checkpoints that exist or are being published.
+    pub(super) metadata: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
+    pub(super) stats: BTreeMap<CheckpointId, CheckpointStats>,
+    pub(super) completed: u64,
+    pub(super) aborted: u64,
+    /// Deletions that the end of the job waits for.
+    pub(super) last_deletions: Vec<Arc<CheckpointMetadata>>,
+}
+
+impl Coordination {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.now_ms()).unwrap_or(0)
+    }
+
+    pub(super) fn tell(&self, event: JobEvent) {
+        events::record(&event);
+        self.events.on_event(&event);
+    }
+
+    /// Hands a fact to the coordinator and carries out what follows.
+    pub(super) fn handle(&mut self, run: Option<&Run>, fact: Fact<CheckpointAck>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let mut facts = VecDeque::from([fact]);
+        while let Some(fact) = facts.pop_front() {
+            for action in self.coordinator.handle(self.now_ms(), fact) {
+                self.act(run, action, &mut facts, &mut effects);
+            }
+        }
+        effects
+    }
+
+    fn act(
+        &mut self,
+        run: Option<&Run>,
+        action: Action<CheckpointAck>,
+        facts: &mut VecDeque<Fact<CheckpointAck>>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match action {
+            Action::PrepareLocation { id, kind, .. } => facts.push_back(if kind.is_savepoint() {
+                Fact::StorageFailed {
+                    id,
+                    detail: "savepoints are not offered by this store".into(),
+                }
+            } else {
+                Fact::LocationReady { id }
+            }),
+            Action::TriggerTasks {
+                id,
+                kind,
+                full,
+                timestamp_ms,
+                tasks,
+            } => {
+                let barrier = Barrier {
+                    id,
+                    timestamp_ms: i64::try_from(timestamp_ms).unwrap_or(i64::MAX),
+                    kind: if full {
+                        SnapshotKind::FullCheckpoint
+                    } else {
+                        SnapshotKind::Checkpoint
+                    },
+                    last: kind == CheckpointKind::Final,
+                };
+                for task in tasks {
+                    match run.and_then(|run| run.mailboxes.get(&task)) {
+                        Some(mailbox) => mailbox.send(Command::Trigger(barrier)),
+                        None => facts.push_back(Fact::TriggerFailed {
+                            id,
+                            detail: format!("task {task} is not running"),
+                        }),
+                    }
+                }
+                self.tell(JobEvent::CheckpointTriggered(id));
+            }
+            Action::Publish {
+                id,
+                kind,
+                timestamp_ms,
+                acks,
+                ..
+            } => match run {
+                Some(run) => self.publish(run, id, kind, timestamp_ms, &acks),
+                None => facts.push_back(Fact::PublishFailed {
+                    id,
+                    fault: PublishFault::NotWritten,
+                    detail: "the job is not running".into(),
+                }),
+            },
+            // What is on its way to the store can't be called back; the answer decides.
+            Action::CancelPublish { .. } | Action::LeaveBehind { .. } => {}
+            Action::NotifyComplete { id, .. } => to_all(run, Command::Completed(id)),
+            Action::NotifyAbort { id, .. } => to_all(run, Command::Aborted(id)),
+            Action::Discard { id, acks } => {
+                self.metadata.remove(&id);
+                self.discard_unpublished(id, snapshots(&acks), true);
+            }
+            Action::DiscardAck { id, ack } => {
+                let snapshots = ack
+                    .state
+                    .operators
+                    .into_iter()
+                    .map(|(_, snapshot)| snapshot)
+                    .collect();
+                self.discard_unpublished(id, snapshots, false);
+            }
+            Action::Retract { id, .. } => self.discard(id),
+            Action::Subsume { id, delete: true } => self.discard(id),
+            Action::Subsume { id, delete: false } => drop(self.metadata.remove(&id)),
+            Action::ReplyTrigger { request, result } => {
+                effects.push(Effect::Replied(request, result))
+            }
+            Action::FailJob { failure } => effects.push(Effect::FailRun(failure)),
+            Action::Fenced => effects.push(Effect::Fenced),
+            Action::Ended {
+                id,
+                started_ms,
+                ended_ms,
+                outcome,
+                ..
+            } => self.ended(id, started_ms, ended_ms, outcome),
+            Action::AtStop(verdict) => {
+                let doomed = verdict
+                    .delete
+                    .iter()
+                    .filter_map(|id| self.metadata.remove(id));
+                self.last_deletions = doomed.collect();
+            }
+            Action::Stopped => effects.push(Effect::Stopped),
+            Action::Remark(remark) => tracing::debug!(?remark, "coordinator"),
+        }
+    }
+
+    fn ended(&mut self, id: CheckpointId, started_ms: u64, ended_ms: u64, outcome: Outcome) {
+        let stats = self.stats.remove(&id);
+        match outcome {
+            Outcome::Completed => {
+                self.completed += 1;
+                if let Some(mut stats) = stats {
+                    stats.duration_ms = ended_ms.saturating_sub(started_ms);
+                    self.tell(JobEvent::CheckpointCompleted(stats));
+                }
+            }
+            Outcome::Aborted(failure) => {
+                self.aborted += 1;
+                self.tell(JobEvent::CheckpointAborted { id, failure });
+            }
+        }
+    }
+
+    fn publish(
+        &mut self,
+        run: &Run,
+        id: CheckpointId,
+        kind: CheckpointKind,
+        timestamp_ms: u64,
+        acks: &Acks<CheckpointAck>,
+    ) {
+        let created_ms = i64::try_from(timestamp_ms).unwrap_or(i64::MAX);
+        let snapshot_kind = SnapshotKind::Checkpoint;
+        let mut metadata = CheckpointMetadata::new(
+            id,
+            self.job.clone(),
+            self.attempt,
+            snapshot_kind,
+            created_ms,
+        );
+        let mut operators: BTreeMap<_, OperatorMetadata> = BTreeMap::new();
+        for acked in acks.iter() {
+            let index = acked.task.vertex as usize;
+            let (plan, name) = (run.plan[index], run.vertices[index].name());
+            for (uid, snapshot) in &acked.state.operators {
+                let operator = operators
+                    .entry(uid.clone())
+                    .or_insert_with(|| OperatorMetadata {
+                        name: Some(name.as_str().into()),
+                        ..OperatorMetadata::new(
+                            uid.clone(),
+                            plan.parallelism,
+                            plan.max_parallelism,
+                            HashId::default(),
+                        )
+                    });
+                operator
+                    .subtasks
+                    .push(SubtaskMetadata::new(acked.task.subtask, snapshot.clone()));
+            }
+        }
+        metadata.operators = operators.into_values().collect();
+        metadata.collect_roots();
+        let metadata = Arc::new(metadata);
+        self.metadata.insert(id, Arc::clone(&metadata));
+        let reports = || acks.iter().map(|acked| acked.state.report);
+        self.stats.insert(
+            id,
+            CheckpointStats {
+                id,
+                kind,
+                duration_ms: 0,
+                total_bytes: metadata.total_bytes(),
+                new_bytes: metadata.new_bytes(),
+                alignment_ns: reports()
+                    .map(|r| r.alignment.duration_ns)
+                    .max()
+                    .unwrap_or(0),
+                alignment_bytes: reports().map(|r| r.alignment.bytes).max().unwrap_or(0),
+                sync_ns: reports().map(|r| r.sync_ns).max().unwrap_or(0),
+                async_ns: reports().map(|r| r.async_ns).max().unwrap_or(0),
+                subtasks: acks.len(),
+            },
+        );
+        let (store, inbox, failpoints) = (
+            Arc::clone(&self.store),
+            Arc::clone(&self.inbox),
+            self.failpoints.clone(),
+        );
+        self.executor.spawn_io(Box::pin(async move {
+            failpoints.reach(Failpoint::Publish);
+            let fact = match store.publish(metadata).await {
+                Ok(()) => Fact::Published { id },
+                Err(error) => {
+                    let fault = match error.kind() {
+                        ErrorKind::Fenced => PublishFault::Fenced,
+                        ErrorKind::Retryable => PublishFault::Unknown,
+                        _ => PublishFault::NotWritten,
+                    };
+                    Fact::PublishFailed {
+                        id,
+                        fault,
+                        detail: error.to_string(),
+                    }
+                }
+            };
+            inbox.send(Message::Fact(fact));
+        }));
+    }
+
+    fn discard(&mut self, id: CheckpointId) {
+        let Some(metadata) = self.metadata.remove(&id) else {
+            return self.inbox.send(Message::Fact(Fact::Cleaned { id }));
+        };
+        let store = Arc::clone(&self.store);
+        self.clean(
+            id,
+            true,
+            Box::pin(async move { store.discard(metadata).await }),
+        );
+    }
+
+    pub(super) fn discard_unpublished(
+        &self,
+        id: CheckpointId,
+        snapshots: Vec<OperatorSnapshot>,
+        answer: bool,
+    ) {
+        let store = Arc::clone(&self.store);
+        self.clean(
+            id,
+            answer,
+            Box::pin(async move { store.discard_unpublished(id, snapshots).await }),
+        );
+    }
+
+    fn clean(&self, id: CheckpointId, answer: bool, work: BoxFuture<'static, Result<()>>) {
+        let inbox = Arc::clone(&self.inbox);
+        self.executor.spawn_io(Box::pin(async move {
+            if let Err(error) = work.await {
+                if error.kind() == ErrorKind::Fenced {
+                    inbox.send(Message::Fact(Fact::Fenced));
+                } else {
+                    inbox.send(Message::Warning(error.with("checkpoint", id)));
+                }
+            }
+            if answer {
+                inbox.send(Message::Fact(Fact::Cleaned { id }));
+            }
+        }));
+    }
+
+    /// Returns the newest complete checkpoint if that is certain; otherwise the store must be asked.
+    pub(super) fn newest(&self) -> std::result::Result<Option<Arc<CheckpointMetadata>>, Error> {
+        if !self.coordinator.unresolved().is_empty() {
+            return Err(Error::retryable("the outcome of a publish is unknown"));
+        }
+        let newest = self
+            .coordinator
+            .completed()
+            .latest()
+            .map(|completed| completed.id);
+        Ok(newest.and_then(|id| self.metadata.get(&id).cloned()))
+    }
+}
+
+fn snapshots(acks: &Acks<CheckpointAck>) -> Vec<OperatorSnapshot> {
+    acks.iter()
+        .flat_map(|acked| {
+            acked
+                .state
+                .operators
+                .iter()
+                .map(|(_, snapshot)| snapshot.clone())
+        })
+        .collect()
+}
+
+pub(super) fn to_all(run: Option<&Run>, command: Command) {
+    if let Some(run) = run {
+        run.mailboxes
+            .values()
+            .for_each(|mailbox| mailbox.send(command));
+    }
+}

@@ -1,0 +1,107 @@
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+
+use state_api::{Clock, Error};
+
+use crate::channel::Signal;
+use crate::coordinator::{Fact, TaskId, Trigger};
+use crate::task::{CheckpointAck, Reporter, TaskReport};
+
+/// What the loop of a job is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// By a subtask of a run.
+    Task {
+        run: u32,
+        task: TaskId,
+        report: TaskReport,
+    },
+    /// By work that an action of the coordinator started.
+    Fact(Fact<CheckpointAck>),
+    /// Something failed without harm.
+    Warning(Error),
+    /// By a person: take a checkpoint.
+    Trigger(Trigger),
+    /// By a person: end the job now.
+    Cancel,
+}
+
+/// Messages on their way to the loop of a job, and when it wants to be woken without one.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    messages: Mutex<VecDeque<Message>>,
+    signal: Arc<Signal>,
+    wake_at_ms: AtomicI64,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            messages: Mutex::default(),
+            signal: Signal::new(),
+            wake_at_ms: AtomicI64::new(i64::MAX),
+        })
+    }
+
+    pub(super) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    pub(super) fn send(&self, message: Message) {
+        self.messages
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(message);
+        self.signal.ring();
+    }
+
+    /// Waits for the next message; `None` when the clock reaches `wake_at_ms` first.
+    ///
+    /// Whoever polls the loop rings it at that time; see [`wake_at_ms`](Self::wake_at_ms).
+    pub(super) async fn next(&self, wake_at_ms: Option<i64>, clock: &dyn Clock) -> Option<Message> {
+        let next = poll_fn(|_| {
+            if let Some(message) = self
+                .messages
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop_front()
+            {
+                return Poll::Ready(Some(message));
+            }
+            if wake_at_ms.is_some_and(|at| at <= clock.now_ms()) {
+                return Poll::Ready(None);
+            }
+            self.wake_at_ms
+                .store(wake_at_ms.unwrap_or(i64::MAX), Ordering::Release);
+            Poll::Pending
+        })
+        .await;
+        self.wake_at_ms.store(i64::MAX, Ordering::Release);
+        next
+    }
+
+    /// Returns when the loop wants to be polled at the latest.
+    pub(super) fn wake_at_ms(&self) -> Option<i64> {
+        let at = self.wake_at_ms.load(Ordering::Acquire);
+        (at != i64::MAX).then_some(at)
+    }
+}
+
+/// Passes the reports of one run's subtasks on.
+pub(super) struct RunReporter {
+    pub(super) run: u32,
+    pub(super) inbox: Arc<Inbox>,
+}
+
+impl Reporter for RunReporter {
+    fn report(&self, task: TaskId, report: TaskReport) {
+        self.inbox.send(Message::Task {
+            run: self.run,
+            task,
+            report,
+        });
+    }
+}

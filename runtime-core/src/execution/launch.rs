@@ -1,0 +1,272 @@
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use checkpoint_storage::{CheckpointMetadata, OperatorMetadata};
+use state_api::{
+    Attempt, CheckpointStorage, Error, Executor, MaxParallelism, OperatorSnapshot, OperatorUid,
+    Result, Subtask as Place,
+};
+
+use super::inbox::{Inbox, RunReporter};
+use super::{ExecutionSettings, JobParts, LoadedCheckpoint};
+use crate::assign::{assign, restored_max_parallelism};
+use crate::chain::environment::{Environment, RestoredState};
+use crate::channel::Signal;
+use crate::coordinator::{Plan, PlanVertex, TaskId};
+use crate::job::{Job, RunPlan, Vertex};
+use crate::task::{Mailbox, Subtask};
+
+/// A subtask on its way to the thread that will step it.
+pub(crate) struct Launch {
+    pub(crate) id: TaskId,
+    pub(crate) name: Arc<str>,
+    pub(crate) signal: Arc<Signal>,
+    /// Makes the subtask on its thread, because what is in it stays there.
+    pub(crate) make: Box<dyn FnOnce() -> Subtask + Send>,
+}
+
+/// Gives subtasks something to run on.
+pub(crate) trait Host {
+    /// Starts to step a subtask.
+    fn start(&mut self, launch: Launch) -> Result<()>;
+
+    /// Takes note that all subtasks of a run have ended.
+    fn run_ended(&mut self) {}
+}
+
+/// The subtasks of one run.
+pub(super) struct Run {
+    pub(super) plan: RunPlan,
+    pub(super) vertices: Vec<Vertex>,
+    pub(super) mailboxes: BTreeMap<TaskId, Arc<Mailbox>>,
+}
+
+impl Run {
+    /// Describes the run to the coordinator.
+    pub(super) fn coordinator_plan(&self) -> Result<Plan> {
+        let describe = |(index, vertex): (usize, &Vertex)| {
+            let start = PlanVertex::source(narrow(index), self.plan[index].parallelism);
+            vertex.inputs.iter().fold(start, |v, input| {
+                v.fed_by(narrow(input.from), input.connection)
+            })
+        };
+        Plan::new(self.vertices.iter().enumerate().map(describe))
+    }
+}
+
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// What a run is started with.
+pub(super) struct RunStart<'a> {
+    pub(super) job: &'a Job,
+    pub(super) settings: &'a ExecutionSettings,
+    pub(super) parts: &'a JobParts,
+    pub(super) executor: Arc<dyn Executor>,
+    pub(super) storage: Arc<dyn CheckpointStorage>,
+    pub(super) attempt: Attempt,
+    pub(super) run: u32,
+    pub(super) restored: Option<&'a LoadedCheckpoint>,
+    pub(super) inbox: &'a Arc<Inbox>,
+}
+
+impl RunStart<'_> {
+    /// Deals the restored state out and starts every subtask.
+    ///
+    /// # Errors
+    /// `Incompatible` when the checkpoint does not fit the job; those of the host.
+    pub(super) fn launch(self, host: &mut dyn Host) -> Result<Run> {
+        let metadata = self.restored.map(|loaded| loaded.metadata.as_ref());
+        let plan =
+            self.job.plan(
+                |uid, shape| match metadata.and_then(|m| m.operator(uid.as_str())) {
+                    Some(operator) => {
+                        restored_max_parallelism(shape, operator.max_parallelism).map(Some)
+                    }
+                    None => Ok(None),
+                },
+            )?;
+        let vertices = self.job.vertices();
+        if let Some(metadata) = metadata {
+            check_all_restored(metadata, &vertices, self.settings.allow_non_restored_state)?;
+        }
+        vertices.iter().for_each(|vertex| (vertex.reset)());
+        let signals: Vec<Vec<Arc<Signal>>> = plan
+            .iter()
+            .map(|vertex| (0..vertex.parallelism).map(|_| Signal::new()).collect())
+            .collect();
+        for (index, vertex) in vertices.iter().enumerate() {
+            for input in &vertex.inputs {
+                input.edge.connect(&signals[input.from], &signals[index]);
+            }
+        }
+        let mut mailboxes = BTreeMap::new();
+        let mut launches = Vec::new();
+        for (index, vertex) in vertices.iter().enumerate() {
+            let mut states = self.restored_states(
+                metadata,
+                vertex,
+                plan[index].parallelism,
+                plan[index].max_parallelism,
+            )?;
+            states.resize_with(plan[index].parallelism as usize, || None);
+            for ((subtask, signal), state) in (0..).zip(&signals[index]).zip(states) {
+                let id = TaskId::new(narrow(index), subtask);
+                let mailbox = Mailbox::new(Arc::clone(signal));
+                mailboxes.insert(id, Arc::clone(&mailbox));
+                launches.push(self.launch_one(id, vertex, &plan, mailbox, state));
+            }
+        }
+        // All or none: nothing is started before everything is known to fit.
+        launches
+            .into_iter()
+            .try_for_each(|launch| host.start(launch))?;
+        Ok(Run {
+            plan,
+            vertices,
+            mailboxes,
+        })
+    }
+
+    fn restored_states(
+        &self,
+        metadata: Option<&CheckpointMetadata>,
+        vertex: &Vertex,
+        parallelism: u32,
+        max_parallelism: MaxParallelism,
+    ) -> Result<Vec<Option<Arc<RestoredState>>>> {
+        let Some(metadata) = metadata else {
+            return Ok(Vec::new());
+        };
+        let mut by_subtask: Vec<BTreeMap<OperatorUid, OperatorSnapshot>> =
+            vec![BTreeMap::new(); parallelism as usize];
+        for uid in &vertex.uids {
+            let Some(operator) = metadata.operator(uid.as_str()) else {
+                continue;
+            };
+            let dealt = assign(&old_subtasks(operator), parallelism, max_parallelism)
+                .map_err(|error| error.with("operator", uid))?;
+            for (states, snapshot) in by_subtask.iter_mut().zip(dealt) {
+                states.insert(uid.clone(), snapshot);
+            }
+        }
+        let checkpoint = metadata.checkpoint;
+        Ok(by_subtask
+            .into_iter()
+            .map(|operators| {
+                Some(Arc::new(RestoredState {
+                    checkpoint,
+                    operators,
+                }))
+            })
+            .collect())
+    }
+
+    fn launch_one(
+        &self,
+        id: TaskId,
+        vertex: &Vertex,
+        plan: &RunPlan,
+        mailbox: Arc<Mailbox>,
+        restored: Option<Arc<RestoredState>>,
+    ) -> Launch {
+        let name: Arc<str> = vertex.name().into();
+        let signal = Arc::clone(mailbox.signal());
+        let (head, plan, of_vertex) = (
+            Arc::clone(&vertex.head),
+            Arc::clone(plan),
+            plan[id.vertex as usize],
+        );
+        let reporter = Arc::new(RunReporter {
+            run: self.run,
+            inbox: Arc::clone(self.inbox),
+        });
+        let (settings, parts) = (self.settings.clone(), self.parts.clone());
+        let storage = Arc::clone(&self.storage);
+        let restore_storage = self.restored.map_or_else(
+            || Arc::clone(&storage),
+            |loaded| Arc::clone(&loaded.storage),
+        );
+        let (attempt, run, executor) = (self.attempt, self.run, Arc::clone(&self.executor));
+        let (task_signal, task_name) = (Arc::clone(&signal), Arc::clone(&name));
+        let make = move || {
+            let env = Environment {
+                job: settings.job_id,
+                attempt,
+                run,
+                subtask: Place {
+                    index: id.subtask,
+                    parallelism: of_vertex.parallelism,
+                },
+                plan,
+                max_parallelism: of_vertex.max_parallelism,
+                mode: settings.mode,
+                clock: parts.clock,
+                signal: task_signal,
+                congested: Rc::new(Cell::new(false)),
+                storage,
+                restore_storage,
+                executor,
+                backend: parts.backend,
+                backend_options: Arc::new(settings.backend_options),
+                local_dir: settings.local_dir,
+                memory_limit: settings.memory_limit,
+                seed: parts.seed,
+                restored,
+                failpoints: parts.failpoints,
+            };
+            let opening_env = env.clone();
+            let opening = Box::pin(async move {
+                let mut chain = head(&opening_env);
+                chain.open(&opening_env).await?;
+                Ok(chain)
+            });
+            Subtask::new(id, task_name, opening, mailbox, reporter, env)
+        };
+        Launch {
+            id,
+            name,
+            signal,
+            make: Box::new(make),
+        }
+    }
+}
+
+/// Returns the parts of an operator by old subtask; one without a part has an empty one.
+fn old_subtasks(operator: &OperatorMetadata) -> Vec<&OperatorSnapshot> {
+    static NOTHING: std::sync::LazyLock<OperatorSnapshot> =
+        std::sync::LazyLock::new(OperatorSnapshot::default);
+    let mut old: Vec<&OperatorSnapshot> = vec![&NOTHING; operator.parallelism as usize];
+    for subtask in &operator.subtasks {
+        if let Some(slot) = old.get_mut(subtask.index as usize) {
+            *slot = &subtask.snapshot;
+        }
+    }
+    old
+}
+
+/// Checks that no state of the checkpoint would be dropped silently.
+fn check_all_restored(
+    metadata: &CheckpointMetadata,
+    vertices: &[Vertex],
+    may_drop: bool,
+) -> Result<()> {
+    let known = |uid: &OperatorUid| vertices.iter().any(|vertex| vertex.uids.contains(uid));
+    for operator in &metadata.operators {
+        if known(&operator.uid) || operator.parts().next().is_none() {
+            continue;
+        }
+        if !may_drop {
+            return Err(Error::incompatible(
+                "the checkpoint has state of an operator that the job does not have: give the operator its uid back, or allow its state to be dropped",
+            )
+            .with("checkpoint", metadata.checkpoint)
+            .with("operator", &operator.uid));
+        }
+        tracing::warn!(checkpoint = metadata.checkpoint.0, operator = %operator.uid, "state is dropped");
+    }
+    Ok(())
+}

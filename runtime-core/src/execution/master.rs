@@ -1,0 +1,575 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use state_api::{Attempt, CheckpointStorage, Error, ErrorKind, Executor, Result};
+
+use super::coordination::{Coordination, Effect, to_all};
+use super::inbox::{Inbox, Message};
+use super::launch::{Host, Run, RunStart};
+use super::{
+    ExecutionSettings, JobEvent, JobOutcome, JobParts, LoadedCheckpoint, MemoryCheckpoints,
+    RestoreFrom, events,
+};
+use crate::CheckpointStore;
+use crate::coordinator::{
+    CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, Fact, JobStatus, RequestId,
+    Restored, TaskId, Trigger,
+};
+use crate::job::Job;
+use crate::restart::{RestartDecision, Restarts};
+use crate::task::{CheckpointAck, Command, TaskReport};
+
+/// Milliseconds between two tries of the final checkpoint.
+const FINAL_RETRY_MS: i64 = 100;
+
+/// Milliseconds that the end of a job waits for deletions.
+const LAST_CLEANING_MS: i64 = 10_000;
+
+/// The final checkpoint's requester: ourselves.
+const FINAL_REQUEST: RequestId = RequestId(u64::MAX);
+
+/// How a run ended.
+enum RunEnd {
+    Finished,
+    Cancelled,
+    Fenced,
+    Failed(Error),
+}
+
+/// Runs a job to its end: run after run, each from the latest completed checkpoint.
+pub(super) struct Master<'a> {
+    pub(super) job: &'a Job,
+    pub(super) settings: &'a ExecutionSettings,
+    pub(super) parts: &'a JobParts,
+    pub(super) executor: Arc<dyn Executor>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) host: &'a mut dyn Host,
+    pub(super) random: u64,
+}
+
+impl Master<'_> {
+    /// # Errors
+    /// The last run's failure when no restart follows; `Fenced` when a newer attempt has taken over.
+    pub(super) async fn run(mut self) -> Result<JobOutcome> {
+        self.job.check()?;
+        let mut restarts = Restarts::new(self.settings.restart.clone())?;
+        let (attempt, storage, mut coordination, initial) = self.prepare().await?;
+        let mut restored = initial.clone();
+        let mut run = 0;
+        loop {
+            let started = RunStart {
+                job: self.job,
+                settings: self.settings,
+                parts: self.parts,
+                executor: Arc::clone(&self.executor),
+                storage: Arc::clone(&storage),
+                attempt,
+                run,
+                restored: restored.as_ref(),
+                inbox: &self.inbox,
+            };
+            self.tell(JobEvent::RunStarted {
+                attempt,
+                run,
+                restored: restored.as_ref().map(|r| r.metadata.checkpoint),
+            });
+            let end = match started.launch(self.host) {
+                Ok(launched) => {
+                    self.drive(run, launched, restored.as_ref(), coordination.as_mut())
+                        .await
+                }
+                Err(error) => RunEnd::Failed(error),
+            };
+            self.host.run_ended();
+            let error = match end {
+                RunEnd::Finished => {
+                    return self.ended(JobStatus::Finished, coordination, run).await;
+                }
+                RunEnd::Cancelled => {
+                    return self.ended(JobStatus::Cancelled, coordination, run).await;
+                }
+                RunEnd::Fenced => {
+                    return Err(Error::new(
+                        ErrorKind::Fenced,
+                        "a newer attempt of the job has taken over",
+                    ));
+                }
+                RunEnd::Failed(error) => error,
+            };
+            let random = self.next_random();
+            let now_ms = self.parts.clock.now_ms();
+            match restarts.on_error(u64::try_from(now_ms).unwrap_or(0), &error, random) {
+                RestartDecision::GiveUp { why } => {
+                    tracing::error!(why, "the job has failed");
+                    self.tell(JobEvent::RunFailed {
+                        error: copy_of(&error),
+                        restart_in_ms: None,
+                    });
+                    drop(self.ended(JobStatus::Failed, coordination, run).await);
+                    return Err(error);
+                }
+                RestartDecision::Restart { after, .. } => {
+                    let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                    self.tell(JobEvent::RunFailed {
+                        error,
+                        restart_in_ms: Some(after_ms),
+                    });
+                    let until = now_ms.saturating_add(i64::try_from(after_ms).unwrap_or(i64::MAX));
+                    if self.pause(until, coordination.as_mut()).await {
+                        return self.ended(JobStatus::Cancelled, coordination, run).await;
+                    }
+                }
+            }
+            run += 1;
+            restored = match &coordination {
+                None => None,
+                Some(coordination) => match coordination.newest() {
+                    Ok(Some(metadata)) => Some(LoadedCheckpoint {
+                        metadata,
+                        storage: coordination.store.storage(),
+                    }),
+                    Ok(None) => initial.clone(),
+                    // Whether the last one was published is not known here, but the store knows.
+                    Err(_) => coordination
+                        .store
+                        .load(&RestoreFrom::Latest)
+                        .await?
+                        .or_else(|| initial.clone()),
+                },
+            };
+        }
+    }
+
+    fn tell(&self, event: JobEvent) {
+        events::record(&event);
+        self.parts.events.on_event(&event);
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Takes an attempt number, finds the checkpoint to start from, and makes the coordinator.
+    async fn prepare(
+        &self,
+    ) -> Result<(
+        Attempt,
+        Arc<dyn CheckpointStorage>,
+        Option<Coordination>,
+        Option<LoadedCheckpoint>,
+    )> {
+        let Some(store) = &self.parts.checkpoints else {
+            if let RestoreFrom::Path(path) = &self.settings.restore {
+                return Err(Error::config(
+                    "a checkpoint to restore is named, but no checkpoint storage",
+                )
+                .with("path", path));
+            }
+            let nowhere = MemoryCheckpoints::new().storage();
+            return Ok((Attempt(1), nowhere, None, None));
+        };
+        let start = store.start().await?;
+        let restored = store.load(&self.settings.restore).await?;
+        // What this start does not build upon is left alone.
+        let known = if self.settings.restore == RestoreFrom::Latest {
+            start.completed
+        } else {
+            Vec::new()
+        };
+        let retention = self.settings.checkpointing.retention;
+        let completed = known.iter().map(|metadata| {
+            let created_ms = u64::try_from(metadata.created_ms).unwrap_or(0);
+            CompletedCheckpoint {
+                id: metadata.checkpoint,
+                kind: CheckpointKind::Checkpoint,
+                retention,
+                owned: true,
+                timestamp_ms: created_ms,
+                completed_ms: created_ms,
+            }
+        });
+        let found = Restored {
+            completed: completed.collect(),
+            full_until_completed: false,
+        };
+        let coordinator = CheckpointCoordinator::restored(
+            self.settings.checkpointing.clone(),
+            start.next_checkpoint,
+            found,
+        )?;
+        let coordination = Coordination {
+            coordinator,
+            store: Arc::clone(store),
+            job: self.settings.job_id.clone(),
+            attempt: start.attempt,
+            clock: Arc::clone(&self.parts.clock),
+            executor: Arc::clone(&self.executor),
+            events: Arc::clone(&self.parts.events),
+            failpoints: self.parts.failpoints.clone(),
+            inbox: Arc::clone(&self.inbox),
+            metadata: known
+                .into_iter()
+                .map(|metadata| (metadata.checkpoint, metadata))
+                .collect(),
+            stats: BTreeMap::new(),
+            completed: 0,
+            aborted: 0,
+            last_deletions: Vec::new(),
+        };
+        Ok((start.attempt, store.storage(), Some(coordination), restored))
+    }
+
+    /// Goes on until every subtask of a run has ended and no publish is under way.
+    async fn drive(
+        &mut self,
+        number: u32,
+        run: Run,
+        restored: Option<&LoadedCheckpoint>,
+        mut coordination: Option<&mut Coordination>,
+    ) -> RunEnd {
+        let mut tasks = RunTasks::new(number, run, self.next_random());
+        loop {
+            if tasks.have_ended() {
+                let Some(coordination) = coordination.as_deref_mut() else {
+                    return tasks.end();
+                };
+                if !tasks.failed_over && !matches!(tasks.end, Some(RunEnd::Finished)) {
+                    tasks.failed_over = true;
+                    tasks.handle(coordination, Fact::Failover);
+                }
+                if coordination.coordinator.is_settled()
+                    || matches!(tasks.end, Some(RunEnd::Fenced))
+                {
+                    return tasks.end();
+                }
+            }
+            let wakeup = coordination
+                .as_deref()
+                .and_then(|c| c.coordinator.next_wakeup());
+            let wakeup = wakeup.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
+            let wakeup = [wakeup, tasks.final_retry_ms].into_iter().flatten().min();
+            let message = self.inbox.next(wakeup, self.parts.clock.as_ref()).await;
+            match (message, coordination.as_deref_mut()) {
+                (None, Some(coordination)) => {
+                    if tasks
+                        .final_retry_ms
+                        .is_some_and(|at| at <= self.parts.clock.now_ms())
+                    {
+                        tasks.final_retry_ms = None;
+                        tasks.request_final(coordination);
+                    }
+                    tasks.handle(coordination, Fact::Tick);
+                }
+                (Some(Message::Task { run, task, report }), coordination) => {
+                    if run == number {
+                        self.on_report(&mut tasks, task, report, restored, coordination);
+                    } else if let Some(coordination) = coordination {
+                        tasks.late_report(coordination, task, report);
+                    }
+                }
+                (Some(Message::Fact(fact)), Some(coordination)) => tasks.handle(coordination, fact),
+                (Some(Message::Trigger(trigger)), Some(coordination)) => {
+                    tasks.handle(coordination, Fact::Trigger(trigger));
+                }
+                (Some(Message::Warning(error)), _) => self.tell(JobEvent::Warning(error)),
+                (Some(Message::Cancel), _) => tasks.stop(RunEnd::Cancelled),
+                (None | Some(Message::Fact(_) | Message::Trigger(_)), None) => {}
+            }
+            if tasks.final_failed {
+                tasks.final_failed = false;
+                tasks.final_retry_ms =
+                    Some(self.parts.clock.now_ms().saturating_add(FINAL_RETRY_MS));
+            }
+        }
+    }
+
+    fn on_report(
+        &self,
+        tasks: &mut RunTasks,
+        task: TaskId,
+        report: TaskReport,
+        restored: Option<&LoadedCheckpoint>,
+        coordination: Option<&mut Coordination>,
+    ) {
+        match report {
+            TaskReport::Running { positions } => {
+                tasks.positions.extend(positions);
+                tasks.running.insert(task);
+                if tasks.running.len() == tasks.run.mailboxes.len() && tasks.end.is_none() {
+                    let restored = restored.map(|loaded| loaded.metadata.checkpoint);
+                    self.tell(JobEvent::Running {
+                        restored,
+                        positions: std::mem::take(&mut tasks.positions),
+                    });
+                    if let Some(coordination) = coordination {
+                        match tasks.run.coordinator_plan() {
+                            Ok(plan) => {
+                                let random = tasks.random;
+                                tasks.handle(coordination, Fact::TasksRunning { plan, random });
+                            }
+                            Err(error) => tasks.stop(RunEnd::Failed(error)),
+                        }
+                        tasks.request_final_if_due(coordination);
+                    } else {
+                        tasks.commit_if_due();
+                    }
+                }
+            }
+            TaskReport::Ack { .. } | TaskReport::Decline { .. } => {
+                if let Some(coordination) = coordination {
+                    tasks.late_report(coordination, task, report);
+                }
+            }
+            TaskReport::InputEnded => {
+                tasks.input_ended.insert(task);
+                match coordination {
+                    Some(coordination) => tasks.request_final_if_due(coordination),
+                    None => tasks.commit_if_due(),
+                }
+            }
+            TaskReport::Ended => drop(tasks.ended.insert(task)),
+            TaskReport::Failed(error) => {
+                tasks.ended.insert(task);
+                tasks.stop(RunEnd::Failed(error));
+                if let Some(coordination) = coordination {
+                    tasks.handle(coordination, Fact::TaskFailed { task });
+                }
+            }
+        }
+    }
+
+    /// Waits before a restart; returns whether the job was cancelled meanwhile.
+    async fn pause(&self, until_ms: i64, mut coordination: Option<&mut Coordination>) -> bool {
+        loop {
+            match self
+                .inbox
+                .next(Some(until_ms), self.parts.clock.as_ref())
+                .await
+            {
+                None => return false,
+                Some(Message::Cancel) => return true,
+                Some(Message::Fact(fact)) => {
+                    if let Some(coordination) = coordination.as_deref_mut() {
+                        coordination.handle(None, fact);
+                    }
+                }
+                Some(Message::Task {
+                    task,
+                    report: TaskReport::Ack { id, ack },
+                    ..
+                }) => {
+                    if let Some(coordination) = coordination.as_deref_mut() {
+                        coordination.handle(
+                            None,
+                            Fact::Ack {
+                                task,
+                                id,
+                                state: ack,
+                            },
+                        );
+                    }
+                }
+                Some(Message::Warning(error)) => self.tell(JobEvent::Warning(error)),
+                Some(Message::Task { .. } | Message::Trigger(_)) => {}
+            }
+        }
+    }
+
+    /// Lets the coordinator decide what is kept, and waits for the last deletions.
+    async fn ended(
+        &self,
+        status: JobStatus,
+        coordination: Option<Coordination>,
+        restarts: u32,
+    ) -> Result<JobOutcome> {
+        let mut outcome = JobOutcome {
+            status,
+            restarts,
+            checkpoints: 0,
+            aborted: 0,
+        };
+        if let Some(mut coordination) = coordination {
+            let mut effects = coordination.handle(None, Fact::Stop { status });
+            for metadata in std::mem::take(&mut coordination.last_deletions) {
+                if let Err(error) = coordination.store.discard(metadata).await {
+                    self.tell(JobEvent::Warning(error));
+                }
+            }
+            let until_ms = self.parts.clock.now_ms().saturating_add(LAST_CLEANING_MS);
+            let mut stopped = false;
+            loop {
+                stopped |= effects
+                    .iter()
+                    .any(|effect| matches!(effect, Effect::Stopped | Effect::Fenced));
+                if stopped && coordination.coordinator.cleaning() == 0 {
+                    break;
+                }
+                effects = match self
+                    .inbox
+                    .next(Some(until_ms), self.parts.clock.as_ref())
+                    .await
+                {
+                    None => break,
+                    Some(Message::Fact(fact)) => coordination.handle(None, fact),
+                    Some(_) => Vec::new(),
+                };
+            }
+            (outcome.checkpoints, outcome.aborted) = (coordination.completed, coordination.aborted);
+        }
+        self.tell(JobEvent::Ended(status));
+        Ok(outcome)
+    }
+}
+
+/// The subtasks of a run as the loop sees them.
+struct RunTasks {
+    number: u32,
+    run: Run,
+    random: u64,
+    running: BTreeSet<TaskId>,
+    input_ended: BTreeSet<TaskId>,
+    ended: BTreeSet<TaskId>,
+    positions: Vec<String>,
+    /// How the run ends, once that is decided.
+    end: Option<RunEnd>,
+    failed_over: bool,
+    final_requested: bool,
+    final_failed: bool,
+    final_retry_ms: Option<i64>,
+}
+
+impl RunTasks {
+    fn new(number: u32, run: Run, random: u64) -> Self {
+        Self {
+            number,
+            run,
+            random,
+            running: BTreeSet::new(),
+            input_ended: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            positions: Vec::new(),
+            end: None,
+            failed_over: false,
+            final_requested: false,
+            final_failed: false,
+            final_retry_ms: None,
+        }
+    }
+
+    fn have_ended(&self) -> bool {
+        self.ended.len() == self.run.mailboxes.len()
+    }
+
+    fn end(self) -> RunEnd {
+        let number = self.number;
+        self.end.unwrap_or_else(|| {
+            RunEnd::Failed(Error::bug("subtasks ended by themselves").with("run", number))
+        })
+    }
+
+    /// Tells all subtasks to leave; the first reason counts, but a failure while finishing is a failure.
+    fn stop(&mut self, end: RunEnd) {
+        match (&self.end, &end) {
+            (None, _) | (Some(RunEnd::Finished), RunEnd::Failed(_) | RunEnd::Fenced) => {
+                self.end = Some(end)
+            }
+            (Some(_), _) => return,
+        }
+        to_all(Some(&self.run), Command::Stop);
+    }
+
+    fn all_input_ended(&self) -> bool {
+        let all = self.run.mailboxes.len();
+        self.input_ended.len() == all && self.running.len() == all && self.end.is_none()
+    }
+
+    fn request_final_if_due(&mut self, coordination: &mut Coordination) {
+        if self.all_input_ended() && !self.final_requested {
+            self.final_requested = true;
+            self.request_final(coordination);
+        }
+    }
+
+    fn request_final(&mut self, coordination: &mut Coordination) {
+        if self.end.is_none() {
+            self.handle(
+                coordination,
+                Fact::Trigger(Trigger::new(CheckpointKind::Final, FINAL_REQUEST)),
+            );
+        }
+    }
+
+    fn commit_if_due(&mut self) {
+        if self.all_input_ended() {
+            self.end = Some(RunEnd::Finished);
+            to_all(Some(&self.run), Command::CommitAndFinish);
+        }
+    }
+
+    fn handle(&mut self, coordination: &mut Coordination, fact: Fact<CheckpointAck>) {
+        for effect in coordination.handle(Some(&self.run), fact) {
+            match effect {
+                Effect::FailRun(failure) => self.stop(RunEnd::Failed(failure.to_error())),
+                Effect::Fenced => self.stop(RunEnd::Fenced),
+                Effect::Replied(FINAL_REQUEST, Ok(_)) if self.end.is_none() => {
+                    self.end = Some(RunEnd::Finished);
+                }
+                Effect::Replied(FINAL_REQUEST, Err(_)) => self.final_failed = true,
+                Effect::Replied(..) | Effect::Stopped => {}
+            }
+        }
+        // Told after the actions: each subtask hears of the completion, and commits, before it leaves.
+        if matches!(self.end, Some(RunEnd::Finished)) && self.final_requested {
+            self.final_requested = false;
+            to_all(Some(&self.run), Command::Finish);
+        }
+    }
+
+    /// Passes on what a subtask, of an earlier run perhaps, says about a checkpoint.
+    fn late_report(&mut self, coordination: &mut Coordination, task: TaskId, report: TaskReport) {
+        match report {
+            TaskReport::Ack { id, ack } => self.handle(
+                coordination,
+                Fact::Ack {
+                    task,
+                    id,
+                    state: ack,
+                },
+            ),
+            TaskReport::Decline {
+                id,
+                reason,
+                detail,
+                orphans,
+            } => {
+                if !orphans.operators.is_empty() {
+                    let snapshots = orphans
+                        .operators
+                        .into_iter()
+                        .map(|(_, snapshot)| snapshot)
+                        .collect();
+                    coordination.discard_unpublished(id, snapshots, false);
+                }
+                self.handle(
+                    coordination,
+                    Fact::Decline {
+                        task,
+                        id,
+                        reason,
+                        detail,
+                    },
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Copies what an error says, for the listener; the original is returned.
+fn copy_of(error: &Error) -> Error {
+    Error::new(error.kind(), error.message()).caused_by(error.to_string())
+}

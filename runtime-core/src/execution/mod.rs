@@ -1,0 +1,26 @@
+//! Running a job in one process: threads, the coordinator's loop, restarts.
+//!
+//! The loop is one async function that a thread or a driver polls: it starts the subtasks of a run, turns their reports into
+//! facts for the [coordinator](crate::coordinator), carries out its actions, and after a failure starts the next run from
+//! the latest completed checkpoint. [`LocalExecution`] gives each subtask a thread; [`Driver`] steps everything on one.
+mod checkpoints;
+mod coordination;
+mod driver;
+mod events;
+mod executor;
+mod failpoints;
+mod inbox;
+mod launch;
+mod local;
+mod master;
+mod memory;
+mod settings;
+
+pub use checkpoints::{CheckpointStore, LoadedCheckpoint, StoreStart};
+pub use driver::Driver;
+pub use events::{CheckpointStats, JobEvent, JobEvents, NoEvents};
+pub use executor::{StepExecutor, TokioExecutor};
+pub use failpoints::{Failpoint, Failpoints};
+pub use local::{JobHandle, LocalExecution};
+pub use memory::MemoryCheckpoints;
+pub use settings::{ExecutionSettings, JobOutcome, JobParts, RestoreFrom};

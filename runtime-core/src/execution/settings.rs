@@ -1,0 +1,117 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use state_api::{BackendFactory, Clock, JobId, Result};
+
+use super::{CheckpointStore, Failpoints, JobEvents, NoEvents};
+use crate::config::CheckpointMode;
+use crate::coordinator::{CoordinatorConfig, JobStatus};
+use crate::restart::RestartStrategy;
+
+/// What a job's first run starts from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RestoreFrom {
+    /// Nothing: state is empty.
+    Nothing,
+    /// The newest checkpoint of the job id, if there is one.
+    #[default]
+    Latest,
+    /// A checkpoint or savepoint by path.
+    Path(String),
+}
+
+/// How a job runs: what a configuration file can hold.
+#[derive(Clone, Debug)]
+pub struct ExecutionSettings {
+    /// The job, as the folder of its checkpoints is named.
+    pub job_id: JobId,
+    /// Whether barriers are aligned.
+    pub mode: CheckpointMode,
+    /// When checkpoints are taken, and how many are kept.
+    pub checkpointing: CoordinatorConfig,
+    /// What follows a failure.
+    pub restart: RestartStrategy,
+    /// What the first run starts from.
+    pub restore: RestoreFrom,
+    /// Whether state of operators that the job no longer has may be dropped.
+    pub allow_non_restored_state: bool,
+    /// Options of the state backend, under its own prefix.
+    pub backend_options: BTreeMap<String, String>,
+    /// Bytes that the live tables of one subtask's operator may take.
+    pub memory_limit: Option<usize>,
+    /// Local folder for files of this process.
+    pub local_dir: PathBuf,
+}
+
+impl ExecutionSettings {
+    /// Creates settings with the defaults: exactly once, no periodic checkpoints, restore of the latest.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the job id is not one safe path segment.
+    pub fn new(job_id: &str) -> Result<Self> {
+        Ok(Self {
+            job_id: JobId::new(job_id)?,
+            mode: CheckpointMode::default(),
+            checkpointing: CoordinatorConfig::default(),
+            restart: RestartStrategy::None,
+            restore: RestoreFrom::default(),
+            allow_non_restored_state: false,
+            backend_options: BTreeMap::new(),
+            memory_limit: None,
+            local_dir: std::env::temp_dir(),
+        })
+    }
+}
+
+/// What a job runs with: the components that are passed in.
+#[derive(Clone)]
+pub struct JobParts {
+    /// Makes the keyed backends.
+    pub backend: Arc<dyn BackendFactory>,
+    /// Where checkpoints go; without it there are none, and sinks commit at the end.
+    pub checkpoints: Option<Arc<dyn CheckpointStore>>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Learns what happens.
+    pub events: Arc<dyn JobEvents>,
+    /// Hooks of crash tests.
+    pub failpoints: Failpoints,
+    /// Any number: jitter and hash seeds are derived from it.
+    pub seed: u64,
+}
+
+impl JobParts {
+    /// Creates parts without checkpoints and listeners.
+    #[must_use]
+    pub fn new(backend: Arc<dyn BackendFactory>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            backend,
+            checkpoints: None,
+            clock,
+            events: Arc::new(NoEvents),
+            failpoints: Failpoints::none(),
+            seed: 0,
+        }
+    }
+
+    /// Sets where checkpoints go.
+    #[must_use]
+    pub fn checkpoints(mut self, store: Arc<dyn CheckpointStore>) -> Self {
+        self.checkpoints = Some(store);
+        self
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobOutcome {
+    /// Finished or cancelled; a failed job is an error.
+    pub status: JobStatus,
+    /// Runs beside the first.
+    pub restarts: u32,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Checkpoints given up.
+    pub aborted: u64,
+}

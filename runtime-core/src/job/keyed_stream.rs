@@ -1,0 +1,108 @@
+use std::sync::Arc;
+
+use state_api::access::Aggregator;
+use state_api::{HashId, StateKey};
+
+use super::Stream;
+use super::graph::{Input, Vertex};
+use super::stream::{Consumers, build_links, exchange};
+use crate::chain::gate::{Gate, Port};
+use crate::chain::keyed_core::KeyedCore;
+use crate::chain::keyed_head::KeyedHead;
+use crate::chain::outputs::ByKey;
+use crate::coordinator::Connection;
+use crate::operator::{KeyedOperator, Tumbling, WindowOperator, Windowed};
+use crate::record::Record;
+
+pub(crate) type KeyOf<K, T> = dyn Fn(&T) -> K + Send + Sync;
+
+/// A stream whose records have a key.
+pub struct KeyedStream<K, T> {
+    pub(crate) stream: Stream<T>,
+    pub(crate) key_of: Arc<KeyOf<K, T>>,
+}
+
+impl<K: StateKey, T: Record> KeyedStream<K, T> {
+    pub(crate) fn new(stream: Stream<T>, key_of: Arc<KeyOf<K, T>>) -> Self {
+        Self { stream, key_of }
+    }
+
+    /// Adds an operator over keyed state; `uid` names its state in checkpoints.
+    pub fn process<O>(&self, uid: &str, operator: O) -> Stream<O::Out>
+    where
+        O: KeyedOperator<Key = K, In = T>,
+    {
+        let graph = &self.stream.graph;
+        let id = graph.uid(uid);
+        let behind_us = graph.lock().vertices.len();
+        let key_of = Arc::clone(&self.key_of);
+        let edge = exchange(&self.stream, move |env| {
+            let plan = env.plan[behind_us];
+            ByKey::new(
+                Arc::clone(&key_of),
+                HashId::default(),
+                plan.max_parallelism,
+                plan.parallelism,
+            )
+        });
+        let consumers = Consumers::default();
+        let behind = consumers.clone();
+        let (receiving, named) = (Arc::clone(&edge), id.clone());
+        let vertex = graph.add_vertex(Vertex {
+            names: vec![uid.to_owned()],
+            parallelism: None,
+            max_parallelism: None,
+            uids: vec![id.clone()],
+            keyed: Some(id),
+            inputs: vec![Input {
+                from: self.stream.vertex,
+                connection: Connection::AllToAll,
+                edge,
+            }],
+            head: Arc::new(move |env| {
+                let receivers = receiving.take_receivers(env.subtask.index);
+                let gate = Gate::new(receivers.len(), env.mode, Arc::clone(&env.clock));
+                let core = KeyedCore::new(named.clone());
+                let next = build_links(&behind, env);
+                Box::new(KeyedHead::new(
+                    gate,
+                    Port::new(receivers, 0),
+                    operator.clone(),
+                    core,
+                    next,
+                    env,
+                ))
+            }),
+            reset: Arc::new(|| {}),
+        });
+        Stream::new(graph.clone(), vertex, consumers)
+    }
+
+    /// Assigns records to tumbling windows by their event time.
+    #[must_use]
+    pub fn window(self, windows: Tumbling) -> WindowedStream<K, T> {
+        WindowedStream {
+            keyed: self,
+            windows,
+        }
+    }
+}
+
+/// A keyed stream whose records are assigned to windows.
+pub struct WindowedStream<K, T> {
+    keyed: KeyedStream<K, T>,
+    windows: Tumbling,
+}
+
+impl<K: StateKey, T: Record> WindowedStream<K, T> {
+    /// Folds the records of each key and window; a result is emitted when the watermark passes the window's end, and
+    /// records that come after that are dropped.
+    pub fn aggregate<A>(&self, uid: &str, aggregator: A) -> Stream<Windowed<K, A::Out>>
+    where
+        A: Aggregator<In = T>,
+        A::Out: Record,
+    {
+        self.keyed
+            .process(uid, WindowOperator::new(self.windows, aggregator))
+    }
+}

@@ -1,0 +1,14 @@
+//! The builder of jobs: typed streams from sources through operators to sinks.
+//!
+//! Operators that follow each other without an exchange are chained: they run in one subtask and pass records on by plain
+//! calls. An exchange (`key_by`, `rebalance`, a broadcast) begins a new chain, which may have a parallelism of its own.
+mod edge;
+mod graph;
+mod keyed_stream;
+mod stream;
+
+pub use graph::Job;
+pub use keyed_stream::{KeyedStream, WindowedStream};
+pub use stream::Stream;
+
+pub(crate) use graph::{RunPlan, Vertex};

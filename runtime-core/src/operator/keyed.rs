@@ -1,0 +1,101 @@
+use managed_state::keyed::{At, DueTimer};
+use state_api::{CheckpointId, Result, StateKey};
+
+use super::{Out, States};
+use crate::record::Record;
+
+/// An operator over keyed state.
+///
+/// # Contract
+/// Implemented by users; each subtask has a clone of its own, called on the subtask's thread. `open` comes first, after
+/// state was restored; then records and timers one at a time; at a checkpoint `prepare_barrier`, before the barrier goes on.
+/// Fields other than tokens and settings are lost at a failure. An error fails the job, which restarts from a checkpoint.
+pub trait KeyedOperator: Clone + Send + Sync + 'static {
+    /// What state is keyed by.
+    type Key: StateKey;
+    /// What comes in.
+    type In: Record;
+    /// What goes out.
+    type Out: Record;
+
+    /// Registers the states; [`States`] says whether they were restored.
+    ///
+    /// # Errors
+    /// Those of registration.
+    fn open(&mut self, states: &mut States<'_, Self::Key>) -> Result<()>;
+
+    /// Processes a record.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn process(
+        &mut self,
+        record: Self::In,
+        at: &mut At<'_, Self::Key>,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()>;
+
+    /// Acts upon a timer that is due: [`DueTimer::is_of`] tells which.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn on_timer(
+        &mut self,
+        due: &DueTimer<Self::Key>,
+        at: &mut At<'_, Self::Key>,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()> {
+        let _ = (due, at, out);
+        Ok(())
+    }
+
+    /// Learns of a new watermark, in milliseconds, after the timers that it made due.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn on_watermark(&mut self, watermark: i64, out: &mut Out<'_, Self::Out>) -> Result<()> {
+        let _ = (watermark, out);
+        Ok(())
+    }
+
+    /// Emits what must be before the barrier of a checkpoint, such as a batch held back; meant to be light, since the
+    /// whole job waits for it.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn prepare_barrier(
+        &mut self,
+        checkpoint: CheckpointId,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()> {
+        let _ = (checkpoint, out);
+        Ok(())
+    }
+
+    /// Learns that a checkpoint is complete.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let _ = checkpoint;
+        Ok(())
+    }
+
+    /// Learns that a checkpoint is given up.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let _ = checkpoint;
+        Ok(())
+    }
+
+    /// Learns that no more records come; all event timers have fired.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn finish(&mut self, out: &mut Out<'_, Self::Out>) -> Result<()> {
+        let _ = out;
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use state_api::CheckpointId;
+
+use crate::channel::{Barrier, Signal};
+
+/// What the engine tells a subtask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Begin a checkpoint; for sources.
+    Trigger(Barrier),
+    /// A checkpoint is complete.
+    Completed(CheckpointId),
+    /// A checkpoint is given up.
+    Aborted(CheckpointId),
+    /// The input has ended and nothing else is to be done: leave.
+    Finish,
+    /// The input has ended in a job without checkpoints: let sinks commit, then leave.
+    CommitAndFinish,
+    /// Leave at once.
+    Stop,
+}
+
+/// Commands on their way to a subtask.
+#[derive(Debug)]
+pub struct Mailbox {
+    commands: Mutex<VecDeque<Command>>,
+    any: AtomicBool,
+    signal: Arc<Signal>,
+}
+
+impl Mailbox {
+    /// Creates an empty mailbox that rings a subtask's signal.
+    #[must_use]
+    pub fn new(signal: Arc<Signal>) -> Arc<Self> {
+        Arc::new(Self {
+            commands: Mutex::default(),
+            any: AtomicBool::new(false),
+            signal,
+        })
+    }
+
+    /// Puts a command in.
+    pub fn send(&self, command: Command) {
+        self.commands
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(command);
+        self.any.store(true, Ordering::Release);
+        self.signal.ring();
+    }
+
+    /// Takes the oldest command out.
+    #[must_use]
+    pub fn take(&self) -> Option<Command> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let command = commands.pop_front();
+        self.any.store(!commands.is_empty(), Ordering::Release);
+        command
+    }
+
+    /// Returns the signal that it rings.
+    #[must_use]
+    pub fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+}

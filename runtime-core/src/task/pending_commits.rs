@@ -1,0 +1,89 @@
+use std::collections::BTreeMap;
+
+use state_api::{CheckpointId, Error, Result};
+
+/// The transactions that a sink has ended and not yet committed, by the checkpoint that ended them.
+///
+/// A transaction whose checkpoint was given up stays in: it is part of every later checkpoint, and the first one that
+/// completes commits it.
+#[derive(Debug)]
+pub struct PendingCommits<T> {
+    by_checkpoint: BTreeMap<CheckpointId, Vec<T>>,
+}
+
+impl<T> Default for PendingCommits<T> {
+    fn default() -> Self {
+        Self {
+            by_checkpoint: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> PendingCommits<T> {
+    /// Creates an empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a transaction that was ended for a checkpoint.
+    pub fn add(&mut self, id: CheckpointId, transaction: T) {
+        self.by_checkpoint.entry(id).or_default().push(transaction);
+    }
+
+    /// Iterates over the transactions in the order in which they were ended.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.by_checkpoint.values().flatten()
+    }
+
+    /// Returns the number of transactions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_checkpoint.values().map(Vec::len).sum()
+    }
+
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_checkpoint.is_empty()
+    }
+
+    /// Commits every transaction of checkpoints up to `id`, in order.
+    ///
+    /// All are tried; those that failed stay in.
+    ///
+    /// # Errors
+    /// The first error of `commit`, with the number of others.
+    pub fn commit_up_to(
+        &mut self,
+        id: CheckpointId,
+        mut commit: impl FnMut(&T) -> Result<()>,
+    ) -> Result<usize> {
+        let mut committed = 0;
+        let mut first: Option<Error> = None;
+        let mut more = 0;
+        let later = self
+            .by_checkpoint
+            .split_off(&CheckpointId(id.0.saturating_add(1)));
+        for (checkpoint, transactions) in std::mem::replace(&mut self.by_checkpoint, later) {
+            for transaction in transactions {
+                match commit(&transaction) {
+                    Ok(()) => committed += 1,
+                    Err(error) => {
+                        self.by_checkpoint
+                            .entry(checkpoint)
+                            .or_default()
+                            .push(transaction);
+                        more += usize::from(first.is_some());
+                        first.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        match first {
+            None => Ok(committed),
+            Some(error) if more == 0 => Err(error.with("checkpoint", id)),
+            Some(error) => Err(error.with("checkpoint", id).with("more failures", more)),
+        }
+    }
+}

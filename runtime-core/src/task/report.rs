@@ -1,0 +1,87 @@
+use state_api::{CheckpointId, Error, OperatorSnapshot, OperatorUid};
+
+use crate::alignment::AlignmentReport;
+use crate::coordinator::{FailureReason, TaskId};
+
+/// What the snapshot of one subtask cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotReport {
+    /// The alignment before it.
+    pub alignment: AlignmentReport,
+    /// Nanoseconds that the subtask's thread was held up: hooks, sink pre-commits and freezing.
+    pub sync_ns: u64,
+    /// Nanoseconds from the end of the sync part to the last durable byte.
+    pub async_ns: u64,
+}
+
+/// What one subtask contributes to a checkpoint: the handles of its operators, by uid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointAck {
+    /// The operators with state, or that are able to have some.
+    pub operators: Vec<(OperatorUid, OperatorSnapshot)>,
+    /// What it cost.
+    pub report: SnapshotReport,
+}
+
+impl CheckpointAck {
+    /// Returns all bytes pointed at, new and reused.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.operators
+            .iter()
+            .map(|(_, snapshot)| snapshot.total_bytes())
+            .sum()
+    }
+
+    /// Returns the bytes written for this checkpoint.
+    #[must_use]
+    pub fn new_bytes(&self) -> u64 {
+        self.operators
+            .iter()
+            .map(|(_, snapshot)| snapshot.new_bytes())
+            .sum()
+    }
+}
+
+/// What a subtask tells the engine.
+#[derive(Debug)]
+pub enum TaskReport {
+    /// Its state is initialised; the first record may come.
+    Running {
+        /// The source positions that it starts from after a restore, for people.
+        positions: Vec<String>,
+    },
+    /// Its snapshot is durable.
+    Ack {
+        /// The checkpoint.
+        id: CheckpointId,
+        /// The handles.
+        ack: CheckpointAck,
+    },
+    /// It can't take part in a checkpoint.
+    Decline {
+        /// The checkpoint.
+        id: CheckpointId,
+        /// Why.
+        reason: FailureReason,
+        /// What went wrong, in one line.
+        detail: String,
+        /// What was durable already and now belongs to nobody.
+        orphans: CheckpointAck,
+    },
+    /// It has processed all its input; only checkpoints keep it alive.
+    InputEnded,
+    /// It ended as it was told to.
+    Ended,
+    /// It failed.
+    Failed(Error),
+}
+
+/// Takes the reports of subtasks.
+///
+/// # Contract
+/// Implemented by engines; called from any thread; never waits.
+pub trait Reporter: Send + Sync {
+    /// Takes a report.
+    fn report(&self, task: TaskId, report: TaskReport);
+}

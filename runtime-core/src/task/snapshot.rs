@@ -1,0 +1,121 @@
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use state_api::{
+    Error, KeyGroupsHandle, KeyedHandle, OperatorSnapshot, OperatorStateHandle, OperatorUid,
+    PersistContext, Result, Snapshot,
+};
+
+/// Work that makes something durable that is not state, such as the file of a sink's transaction.
+type Harden = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// What one operator froze at a cut.
+#[derive(Default)]
+pub struct OperatorParts {
+    /// Keyed state and timers.
+    pub keyed: Option<Box<dyn Snapshot<Vec<KeyedHandle>>>>,
+    /// Bytes per key group.
+    pub raw_keyed: Option<Box<dyn Snapshot<Option<KeyGroupsHandle>>>>,
+    /// Operator state.
+    pub operator: Vec<Box<dyn Snapshot<Option<OperatorStateHandle>>>>,
+    /// Bytes in partitions.
+    pub raw_operator: Option<Box<dyn Snapshot<Option<OperatorStateHandle>>>>,
+    /// What else must succeed before the checkpoint may complete.
+    pub harden: Vec<Harden>,
+}
+
+impl OperatorParts {
+    /// Writes everything, in the order keyed, raw keyed, operator, raw operator; `done` keeps what is durable if a later part fails.
+    async fn persist(self, cx: &PersistContext, done: &mut OperatorSnapshot) -> Result<()> {
+        for work in self.harden {
+            cx.on_cpu(work).await?;
+        }
+        if let Some(keyed) = self.keyed {
+            done.managed_keyed = keyed.persist(cx.clone()).await?;
+        }
+        if let Some(raw) = self.raw_keyed {
+            done.raw_keyed.extend(raw.persist(cx.clone()).await?);
+        }
+        for operator in self.operator {
+            done.managed_operator
+                .extend(operator.persist(cx.clone()).await?);
+        }
+        if let Some(raw) = self.raw_operator {
+            done.raw_operator.extend(raw.persist(cx.clone()).await?);
+        }
+        Ok(())
+    }
+}
+
+/// What the operators of one subtask froze at a cut.
+///
+/// Dropping it releases what is frozen.
+#[derive(Default)]
+pub struct SubtaskSnapshot {
+    operators: Vec<(OperatorUid, OperatorParts)>,
+}
+
+/// A snapshot that did not become durable as a whole.
+#[derive(Debug)]
+pub struct FailedSnapshot {
+    /// What went wrong.
+    pub error: Error,
+    /// What was durable already: somebody must delete it.
+    pub orphans: Vec<(OperatorUid, OperatorSnapshot)>,
+}
+
+impl SubtaskSnapshot {
+    /// Creates an empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the parts of an operator.
+    pub fn add(&mut self, uid: OperatorUid, parts: OperatorParts) {
+        self.operators.push((uid, parts));
+    }
+
+    /// Takes out what must be made durable beside state.
+    pub(crate) fn take_harden(&mut self) -> Vec<Harden> {
+        self.operators
+            .iter_mut()
+            .flat_map(|(_, parts)| std::mem::take(&mut parts.harden))
+            .collect()
+    }
+
+    /// Writes everything and returns the handles by operator.
+    ///
+    /// # Errors
+    /// Those of the parts, `Cancelled` after the context's token is set; with what was durable by then.
+    pub async fn persist(
+        self,
+        cx: PersistContext,
+    ) -> std::result::Result<Vec<(OperatorUid, OperatorSnapshot)>, FailedSnapshot> {
+        let mut done = Vec::with_capacity(self.operators.len());
+        for (uid, parts) in self.operators {
+            let mut snapshot = OperatorSnapshot::default();
+            let result = match cx.cancel.check() {
+                Ok(()) => {
+                    let persist = pin!(parts.persist(&cx, &mut snapshot));
+                    match select(persist, cx.cancel.cancelled()).await {
+                        Either::Left((result, _)) => result,
+                        // Dropped where it stood: streams remove what they wrote.
+                        Either::Right(_) => Err(Error::cancelled("the snapshot was aborted")),
+                    }
+                }
+                Err(cancelled) => Err(cancelled),
+            };
+            let named = uid.clone();
+            done.push((uid, snapshot));
+            if let Err(error) = result {
+                done.retain(|(_, snapshot)| !snapshot.is_empty());
+                return Err(FailedSnapshot {
+                    error: error.with("operator", named),
+                    orphans: done,
+                });
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,402 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::LocalBoxFuture;
+use state_api::{CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest};
+
+use super::{
+    Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport, SubtaskSnapshot, TaskCore,
+    TaskReport,
+};
+use crate::alignment::{AlignmentReport, GiveUp};
+use crate::chain::environment::Environment;
+use crate::chain::gate::Cut;
+use crate::chain::link::{Head, Turn};
+use crate::channel::Barrier;
+use crate::coordinator::{FailureReason, TaskId};
+use crate::execution::Failpoint;
+
+/// How a step went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something was done; step again.
+    Worked,
+    /// Nothing to do until the subtask's signal rings or the clock reaches `wake_at_ms`.
+    Waiting {
+        /// Wall-clock time in milliseconds.
+        wake_at_ms: Option<i64>,
+    },
+    /// The subtask has ended; it has said how.
+    Done,
+}
+
+/// A chain on its way to its first record, or at work.
+enum Phase {
+    Opening(LocalBoxFuture<'static, Result<Box<dyn Head>>>),
+    Running(Box<dyn Head>),
+    Done,
+}
+
+/// One subtask of a job: a value that is stepped, never a thread that blocks.
+///
+/// Each step takes in commands, then processes some records, or waits for nothing. In production a thread loops around it
+/// and sleeps on its signal; a driver steps all subtasks of a job on one thread.
+pub struct Subtask {
+    id: TaskId,
+    /// The operators of the chain, for messages.
+    name: Arc<str>,
+    phase: Phase,
+    core: TaskCore,
+    mailbox: Arc<Mailbox>,
+    reporter: Arc<dyn Reporter>,
+    env: Environment,
+    /// Everything is processed; only checkpoints are left.
+    input_ended: bool,
+    flushed: bool,
+}
+
+impl Subtask {
+    /// Creates a subtask whose chain is made by `opening`.
+    pub(crate) fn new(
+        id: TaskId,
+        name: Arc<str>,
+        opening: LocalBoxFuture<'static, Result<Box<dyn Head>>>,
+        mailbox: Arc<Mailbox>,
+        reporter: Arc<dyn Reporter>,
+        env: Environment,
+    ) -> Self {
+        Self {
+            id,
+            name,
+            phase: Phase::Opening(opening),
+            core: TaskCore::new(),
+            mailbox,
+            reporter,
+            env,
+            input_ended: false,
+            flushed: true,
+        }
+    }
+
+    /// Returns which subtask it is.
+    #[must_use]
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// Does a bounded piece of work (about `budget` records) and never blocks.
+    ///
+    /// An error or a panic of an operator ends the subtask and is reported as its failure.
+    pub fn step(&mut self, budget: usize) -> Progress {
+        let result = match catch_unwind(AssertUnwindSafe(|| self.try_step(budget))) {
+            Ok(result) => result,
+            Err(panic) => Err(self.panicked(panic.as_ref())),
+        };
+        match result {
+            Ok(progress) => progress,
+            Err(error) => {
+                self.end(TaskReport::Failed(error.with(
+                    "subtask",
+                    format_args!("{} {}", self.name, self.env.subtask),
+                )));
+                Progress::Done
+            }
+        }
+    }
+
+    fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Error {
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = text
+            .unwrap_or("no message")
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        Error::user(format!("an operator panicked: {text}")).with("operator", &self.name)
+    }
+
+    fn end(&mut self, report: TaskReport) {
+        self.core.close();
+        // Dropped under protection: what a panic left behind may panic again.
+        let phase = std::mem::replace(&mut self.phase, Phase::Done);
+        drop(catch_unwind(AssertUnwindSafe(move || drop(phase))));
+        self.reporter.report(self.id, report);
+    }
+
+    fn try_step(&mut self, budget: usize) -> Result<Progress> {
+        while let Some(command) = self.mailbox.take() {
+            if self.obey(command)? {
+                return Ok(Progress::Done);
+            }
+        }
+        let head = match &mut self.phase {
+            Phase::Done => return Ok(Progress::Done),
+            Phase::Opening(opening) => {
+                let waker = self.env.signal.waker();
+                match opening.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Pending => return Ok(Progress::Waiting { wake_at_ms: None }),
+                    Poll::Ready(head) => {
+                        let head = head?;
+                        let positions = head.restored_positions();
+                        self.phase = Phase::Running(head);
+                        self.reporter
+                            .report(self.id, TaskReport::Running { positions });
+                        return Ok(Progress::Worked);
+                    }
+                }
+            }
+            Phase::Running(head) => head,
+        };
+        if self.input_ended {
+            return Ok(if !self.env.congested.get() || head.pump() {
+                self.env.congested.set(false);
+                if head.maintain() {
+                    Progress::Worked
+                } else {
+                    Progress::Waiting { wake_at_ms: None }
+                }
+            } else {
+                Progress::Waiting { wake_at_ms: None }
+            });
+        }
+        match head.turn(budget)? {
+            Turn::Worked => {
+                self.flushed = false;
+                Ok(Progress::Worked)
+            }
+            Turn::Waiting { wake_at_ms } => {
+                if !self.flushed {
+                    self.flushed = true;
+                    head.flush()?;
+                    return Ok(Progress::Worked);
+                }
+                Ok(if head.maintain() {
+                    Progress::Worked
+                } else {
+                    Progress::Waiting { wake_at_ms }
+                })
+            }
+            Turn::Congested => {
+                head.maintain();
+                Ok(Progress::Waiting { wake_at_ms: None })
+            }
+            Turn::Cut(Cut::Snapshot { barrier, report }) => {
+                self.checkpoint(barrier, report).map(|()| Progress::Worked)
+            }
+            Turn::Cut(Cut::GiveUp { id, why }) => {
+                self.pass_cancel_on(id, why);
+                Ok(Progress::Worked)
+            }
+            Turn::InputEnded => {
+                head.finish()?;
+                self.input_ended = true;
+                self.reporter.report(self.id, TaskReport::InputEnded);
+                Ok(Progress::Worked)
+            }
+        }
+    }
+
+    /// Returns whether the subtask has ended.
+    fn obey(&mut self, command: Command) -> Result<bool> {
+        match command {
+            Command::Stop | Command::Finish => {
+                self.end(TaskReport::Ended);
+                return Ok(true);
+            }
+            Command::CommitAndFinish => {
+                if let Phase::Running(head) = &mut self.phase {
+                    commit_without_checkpoint(head.as_mut(), &self.env)?;
+                }
+                self.end(TaskReport::Ended);
+                return Ok(true);
+            }
+            Command::Trigger(barrier) => match &self.phase {
+                Phase::Running(head) if head.is_source() => {
+                    let waited = self.env.clock.now_ms().saturating_sub(barrier.timestamp_ms);
+                    let start_delay_ms = u64::try_from(waited).unwrap_or(0);
+                    self.checkpoint(
+                        barrier,
+                        AlignmentReport {
+                            start_delay_ms,
+                            ..AlignmentReport::default()
+                        },
+                    )?;
+                }
+                _ => self.decline(
+                    barrier.id,
+                    FailureReason::DeclinedNotReady,
+                    "the subtask is not running".into(),
+                ),
+            },
+            Command::Completed(id) => {
+                // A subtask that is not running yet has no operators to tell.
+                if let Phase::Running(head) = &mut self.phase
+                    && self.core.complete(id)
+                {
+                    head.completed(id)?;
+                }
+            }
+            Command::Aborted(id) => {
+                self.core.abort(id);
+                if let Phase::Running(head) = &mut self.phase {
+                    head.give_up(id);
+                    head.aborted(id)?;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the snapshot: hooks, barrier downstream, sync part, and the async part on its way.
+    fn checkpoint(&mut self, barrier: Barrier, alignment: AlignmentReport) -> Result<()> {
+        let Phase::Running(head) = &mut self.phase else {
+            return Ok(());
+        };
+        match self.core.begin(barrier.id) {
+            Begin::Ignore => return Ok(()),
+            Begin::Cancelled => {
+                head.emit_barrier(None, barrier.id);
+                return Ok(());
+            }
+            Begin::Go => {}
+        }
+        let clock = Arc::clone(&self.env.clock);
+        let started = clock.monotonic_ns();
+        head.prepare_barrier(&barrier)?;
+        // Downstream need not wait for our snapshot.
+        head.emit_barrier(Some(&barrier), barrier.id);
+        self.env.failpoints.reach(Failpoint::Sync);
+        let request = SnapshotRequest {
+            checkpoint: barrier.id,
+            kind: barrier.kind,
+            now_ms: clock.now_ms(),
+        };
+        let mut set = SubtaskSnapshot::new();
+        if let Err(error) = head.snapshot(&request, &mut set) {
+            // What was frozen is let go with the set. The barrier is out already: the marker behind it spares those
+            // who still align a wait for nothing.
+            head.emit_barrier(None, barrier.id);
+            self.decline(barrier.id, FailureReason::SyncPart, error.to_string());
+            return Ok(());
+        }
+        let ended = clock.monotonic_ns();
+        let report = SnapshotReport {
+            alignment,
+            sync_ns: ended.saturating_sub(started),
+            async_ns: 0,
+        };
+        self.upload(barrier.id, set, report, ended);
+        Ok(())
+    }
+
+    fn upload(
+        &mut self,
+        id: CheckpointId,
+        set: SubtaskSnapshot,
+        mut report: SnapshotReport,
+        started_ns: u64,
+    ) {
+        let cancel = self.core.upload_started(id);
+        let cx = PersistContext {
+            checkpoint: id,
+            storage: Arc::clone(&self.env.storage),
+            cancel,
+            executor: Arc::clone(&self.env.executor),
+            spill_dir: Some(self.env.local_dir.clone()),
+        };
+        let (task, reporter, clock) = (
+            self.id,
+            Arc::clone(&self.reporter),
+            Arc::clone(&self.env.clock),
+        );
+        let failpoints = self.env.failpoints.clone();
+        self.env.executor.spawn_io(Box::pin(async move {
+            failpoints.reach(Failpoint::Async);
+            let outcome = set.persist(cx).await;
+            if let Err(failed) = &outcome
+                && failed.error.kind() == ErrorKind::Cancelled
+                && failed.orphans.is_empty()
+            {
+                // Those who cancelled it wait for no answer.
+                return;
+            }
+            report.async_ns = clock.monotonic_ns().saturating_sub(started_ns);
+            reporter.report(
+                task,
+                match outcome {
+                    Ok(operators) => TaskReport::Ack {
+                        id,
+                        ack: CheckpointAck { operators, report },
+                    },
+                    Err(failed) => TaskReport::Decline {
+                        id,
+                        reason: FailureReason::AsyncPart,
+                        detail: failed.error.to_string(),
+                        orphans: CheckpointAck {
+                            operators: failed.orphans,
+                            report,
+                        },
+                    },
+                },
+            );
+        }));
+    }
+
+    /// Gives up a checkpoint that cannot be cut here; those behind must not wait for its barrier.
+    fn pass_cancel_on(&mut self, id: CheckpointId, why: GiveUp) {
+        let Phase::Running(head) = &mut self.phase else {
+            return;
+        };
+        if self.core.begin(id) == Begin::Ignore {
+            return;
+        }
+        head.emit_barrier(None, id);
+        let (reason, text) = match why {
+            GiveUp::Subsumed => (
+                FailureReason::DeclinedSubsumed,
+                "a newer barrier came first",
+            ),
+            GiveUp::CancelMarker => (FailureReason::DeclinedCancelMarker, "a cancel marker came"),
+            GiveUp::InputEnded => (FailureReason::DeclinedInputEnded, "an input channel ended"),
+            GiveUp::Aborted => return,
+        };
+        self.decline(id, reason, text.into());
+    }
+
+    fn decline(&self, id: CheckpointId, reason: FailureReason, detail: String) {
+        let orphans = CheckpointAck::default();
+        self.reporter.report(
+            self.id,
+            TaskReport::Decline {
+                id,
+                reason,
+                detail,
+                orphans,
+            },
+        );
+    }
+}
+
+/// Ends the transactions of sinks and commits them, for a job without checkpoints.
+fn commit_without_checkpoint(head: &mut dyn Head, env: &Environment) -> Result<()> {
+    let id = CheckpointId(u64::MAX);
+    let request = SnapshotRequest {
+        checkpoint: id,
+        kind: state_api::SnapshotKind::Checkpoint,
+        now_ms: env.clock.now_ms(),
+    };
+    let mut set = SubtaskSnapshot::new();
+    let result = head.snapshot(&request, &mut set);
+    for harden in set.take_harden() {
+        harden()?;
+    }
+    match result {
+        // Keyed state that declines a snapshot is no reason to lose output.
+        Err(error) if error.kind() != ErrorKind::LimitExceeded => Err(error),
+        _ => head.completed(id),
+    }
+}
