@@ -37,6 +37,13 @@ pub trait CheckpointStorage: Send + Sync {
     /// # Errors
     /// `Corrupt`, naming the object, when it is missing; `Retryable` when the store fails.
     fn open<'a>(&'a self, object: &'a ObjectHandle) -> BoxFuture<'a, Result<Box<dyn ObjectReader>>>;
+
+    /// Learns that a finished object will belong to no checkpoint: its snapshot was cancelled or failed elsewhere.
+    ///
+    /// The storage removes it some time later. Objects that were acknowledged are the coordinator's to remove.
+    fn discard(&self, object: &ObjectHandle) {
+        let _ = object;
+    }
 }
 
 /// Reads an object from start to end.
