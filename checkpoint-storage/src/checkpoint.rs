@@ -1,0 +1,333 @@
+use std::path::{Path, PathBuf};
+
+use state_api::{Error, ErrorKind, Result, Root};
+use tokio::runtime::Handle;
+
+use crate::layout::checkpoint_of_folder;
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
+use crate::names::ObjectNames;
+use crate::options::StreamOptions;
+use crate::root::{Location, StoreRoot, split_url};
+use crate::storage::ObjectCheckpointStorage;
+
+/// A checkpoint that was found and read.
+#[derive(Clone, Debug)]
+pub struct StoredCheckpoint {
+    /// What it says about itself.
+    pub metadata: CheckpointMetadata,
+    /// The folder that its own objects' paths start from.
+    pub own: StoreRoot,
+    /// The folder of the metadata.
+    pub folder: StoreRoot,
+    /// Length of the metadata in bytes.
+    pub metadata_len: u64,
+}
+
+impl StoredCheckpoint {
+    /// Reads the checkpoint in a folder below another one; an empty path is that folder itself.
+    ///
+    /// # Errors
+    /// `NotFound` when the folder has no metadata; `Corrupt` or `Unsupported`, naming the folder, when the metadata can't be read.
+    pub async fn read(above: &StoreRoot, folder: &str) -> Result<Self> {
+        let place = if folder.is_empty() {
+            above.clone()
+        } else {
+            above.folder(folder)
+        };
+        let named = |e: Error| e.with("checkpoint", place.url());
+        let bytes = match place.read_all(METADATA_NAME).await {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Err(named(Error::not_found(
+                    "the folder is no complete checkpoint: it has no _metadata",
+                )));
+            }
+            Err(e) => return Err(named(e)),
+        };
+        if let Some(by) = abandoned_by(&bytes) {
+            return Err(named(Error::not_found(format!(
+                "the checkpoint was never completed: attempt {by} gave it up"
+            ))));
+        }
+        let metadata = CheckpointMetadata::decode(&bytes).map_err(named)?;
+        let own = match metadata.own_root {
+            OwnRoot::Folder => place.clone(),
+            OwnRoot::Parent if folder.is_empty() => {
+                return Err(named(Error::invalid(
+                    "the checkpoint shares objects with others: open it from its job folder",
+                )));
+            }
+            OwnRoot::Parent => above.clone(),
+        };
+        Ok(Self {
+            metadata,
+            own,
+            folder: place,
+            metadata_len: bytes.len() as u64,
+        })
+    }
+
+    /// Finds a checkpoint by URL or local path: of its metadata, of its folder, or of a job folder with `/latest` behind it.
+    ///
+    /// A slash at the end makes no difference.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the pointer is empty; `NotFound` when there is nothing, or no metadata; those of [`StoredCheckpoint::read`].
+    pub async fn find(pointer: &str, runtime: &Handle) -> Result<Self> {
+        let (above, folder) = open_pointer(pointer, runtime).await?;
+        if folder == "latest" {
+            return latest(&above).await;
+        }
+        match Self::read(&above, &folder).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => Err(explain(e, &above, &folder).await),
+            other => other,
+        }
+    }
+
+    /// Returns a storage that reads the checkpoint's objects; other roots must be allowed by name.
+    #[must_use]
+    pub fn storage(&self, roots: impl IntoIterator<Item = StoreRoot>) -> ObjectCheckpointStorage {
+        let names = ObjectNames::new(self.metadata.attempt, crate::UuidSource::machine());
+        let layout = crate::Layout::SelfContained;
+        ObjectCheckpointStorage::with_layout(
+            self.own.clone(),
+            layout,
+            names,
+            StreamOptions::default(),
+        )
+        .with_roots(roots)
+    }
+
+    /// Makes the checkpoint usable in another job's folder: its own objects are named by the URL of their folder,
+    /// which is returned as a root to allow.
+    #[must_use]
+    pub fn into_foreign(mut self) -> (CheckpointMetadata, StoreRoot) {
+        self.metadata.rebase(self.own.url());
+        (self.metadata, self.own)
+    }
+
+    /// Returns the URLs of other folders that the checkpoint's objects lie in.
+    pub fn foreign_roots(&self) -> impl Iterator<Item = &str> + '_ {
+        let mut roots: Vec<&str> = self
+            .metadata
+            .objects()
+            .filter_map(|used| match &used.object.root {
+                Root::Own => None,
+                Root::Url(url) => Some(url.as_ref()),
+            })
+            .collect();
+        roots.sort_unstable();
+        roots.dedup();
+        roots.into_iter()
+    }
+}
+
+/// Returns the newest complete checkpoint of a job folder: of the highest attempt that completed one, the highest id.
+pub(crate) async fn latest(job: &StoreRoot) -> Result<StoredCheckpoint> {
+    let found = list_checkpoints(job).await?;
+    let damaged: Vec<_> = found
+        .iter()
+        .filter(|c| matches!(c.state, CheckpointState::Damaged(_)))
+        .map(|c| &c.name)
+        .collect();
+    let skipped = damaged.len();
+    if skipped > 0 {
+        tracing::warn!(job = job.url(), checkpoints = ?damaged, "damaged checkpoints are skipped");
+    }
+    let complete = found.into_iter().find_map(|listed| match listed.state {
+        CheckpointState::Complete(checkpoint) => Some(*checkpoint),
+        _ => None,
+    });
+    complete.ok_or_else(|| {
+        let message = match skipped {
+            0 => "the job folder has no complete checkpoint".to_owned(),
+            n => format!(
+                "the job folder has no complete checkpoint; {n} damaged ones are left alone"
+            ),
+        };
+        Error::not_found(message).with("folder", job.url())
+    })
+}
+
+/// A checkpoint's folder, as a listing shows it.
+#[derive(Debug)]
+pub struct ListedCheckpoint {
+    /// Name of the folder in the job folder.
+    pub name: String,
+    /// What is in it.
+    pub state: CheckpointState,
+}
+
+/// What a checkpoint's folder holds.
+#[derive(Debug)]
+pub enum CheckpointState {
+    /// A checkpoint whose metadata is whole; its objects were not looked at.
+    Complete(Box<StoredCheckpoint>),
+    /// Objects without metadata: a checkpoint that is being written, or never was completed.
+    Incomplete,
+    /// A later attempt made sure that the checkpoint is never completed.
+    Abandoned,
+    /// Metadata that can't be read, with the reason.
+    Damaged(Error),
+}
+
+/// Lists the checkpoints of a job folder: complete ones first, the newest of the highest attempt on top, then the others.
+///
+/// # Errors
+/// `Retryable` when the store fails.
+pub async fn list_checkpoints(job: &StoreRoot) -> Result<Vec<ListedCheckpoint>> {
+    let mut listed = Vec::new();
+    for entry in job.list("").await? {
+        let Some(id) = checkpoint_of_folder(&entry.name).filter(|_| entry.is_folder) else {
+            continue;
+        };
+        let state = match StoredCheckpoint::read(job, &entry.name).await {
+            Ok(found) if found.metadata.checkpoint != id => CheckpointState::Damaged(
+                Error::corrupt(format!(
+                    "the folder holds checkpoint {}",
+                    found.metadata.checkpoint
+                ))
+                .with("checkpoint", found.folder.url()),
+            ),
+            Ok(found) => CheckpointState::Complete(Box::new(found)),
+            Err(e) => match e.kind() {
+                ErrorKind::NotFound if has_metadata(job, &entry.name).await? => {
+                    CheckpointState::Abandoned
+                }
+                ErrorKind::NotFound => CheckpointState::Incomplete,
+                ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::InvalidArgument => {
+                    CheckpointState::Damaged(e)
+                }
+                _ => return Err(e),
+            },
+        };
+        listed.push((
+            id,
+            ListedCheckpoint {
+                name: entry.name,
+                state,
+            },
+        ));
+    }
+    listed.sort_by_key(|(id, listed)| {
+        let attempt = match &listed.state {
+            CheckpointState::Complete(found) => Some(found.metadata.attempt),
+            _ => None,
+        };
+        std::cmp::Reverse((attempt, *id))
+    });
+    Ok(listed.into_iter().map(|(_, listed)| listed).collect())
+}
+
+async fn has_metadata(job: &StoreRoot, folder: &str) -> Result<bool> {
+    Ok(job
+        .len(&format!("{folder}/{METADATA_NAME}"))
+        .await?
+        .is_some())
+}
+
+const ABANDONED: &str = "holdfast: never completed, given up by attempt ";
+
+/// Returns what is published in place of metadata so that a checkpoint is never completed.
+pub(crate) fn abandonment(by: state_api::Attempt) -> String {
+    format!("{ABANDONED}{by}\n")
+}
+
+fn abandoned_by(bytes: &[u8]) -> Option<u64> {
+    crate::layout::parse_number(
+        std::str::from_utf8(bytes)
+            .ok()?
+            .strip_prefix(ABANDONED)?
+            .strip_suffix('\n')?,
+    )
+}
+
+/// Returns the folder above the checkpoint's and the checkpoint's name in it.
+async fn open_pointer(pointer: &str, runtime: &Handle) -> Result<(StoreRoot, String)> {
+    match split_url(pointer)? {
+        Location::Local(path) => {
+            let path = PathBuf::from(path);
+            let latest = path.file_name().is_some_and(|name| name == "latest") && !path.exists();
+            let start = if latest {
+                path.parent().unwrap_or(&path).to_owned()
+            } else {
+                path
+            };
+            let found = canonical(&start, runtime).await?;
+            if latest {
+                return Ok((
+                    StoreRoot::local(found, runtime.clone())?,
+                    "latest".to_owned(),
+                ));
+            }
+            let folder = if found.is_file() {
+                found.parent().unwrap_or(&found)
+            } else {
+                &found
+            };
+            let name = folder
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            Ok((
+                StoreRoot::local(folder.parent().unwrap_or(folder), runtime.clone())?,
+                name,
+            ))
+        }
+        Location::Remote(_) => {
+            let trimmed = pointer.trim_end_matches('/');
+            let trimmed = trimmed
+                .strip_suffix(&format!("/{METADATA_NAME}"))
+                .unwrap_or(trimmed);
+            match trimmed.rsplit_once('/') {
+                Some((above, name)) if !above.ends_with('/') => {
+                    Ok((StoreRoot::open(above, runtime.clone())?, name.to_owned()))
+                }
+                _ => Ok((StoreRoot::open(trimmed, runtime.clone())?, String::new())),
+            }
+        }
+    }
+}
+
+async fn canonical(path: &Path, runtime: &Handle) -> Result<PathBuf> {
+    let asked = path.to_owned();
+    let found = runtime
+        .spawn_blocking(move || std::fs::canonicalize(asked))
+        .await;
+    found
+        .unwrap_or_else(|e| Err(std::io::Error::other(e)))
+        .map_err(|e| {
+            let kind = match e.kind() {
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+                    ErrorKind::NotFound
+                }
+                std::io::ErrorKind::PermissionDenied => ErrorKind::Config,
+                _ => ErrorKind::Retryable,
+            };
+            Error::new(kind, "there is no checkpoint under this path")
+                .with("path", path.display())
+                .caused_by(e)
+        })
+}
+
+/// Adds what the caller may have meant to an error about a folder without metadata.
+async fn explain(error: Error, above: &StoreRoot, folder: &str) -> Error {
+    let Ok(entries) = above.list(folder).await else {
+        return error;
+    };
+    let checkpoints: Vec<_> = entries
+        .iter()
+        .filter(|e| e.is_folder && checkpoint_of_folder(&e.name).is_some())
+        .map(|e| e.name.as_str())
+        .collect();
+    if checkpoints.is_empty() {
+        return error;
+    }
+    error.with(
+        "hint",
+        format!(
+            "it looks like a job folder: add /latest or one of {}",
+            checkpoints.join(", ")
+        ),
+    )
+}

@@ -1,0 +1,230 @@
+//! Deleting: by reference, repeatable, and only after a look for a higher attempt.
+use std::collections::HashSet;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use state_api::{Error, ErrorKind, ObjectHandle, RelPath, Result, Root};
+
+use crate::checkpoint::{CheckpointState, abandonment, list_checkpoints};
+use crate::job_store::JobStore;
+use crate::layout::{checkpoint_folder, checkpoint_of_folder};
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
+use crate::names::attempt_of_name;
+use crate::publish::LocalPublish;
+use crate::root::StoreRoot;
+
+/// Objects that are deleted between two looks for a higher attempt.
+const BATCH: usize = 256;
+
+/// Objects that are deleted at once.
+const CONCURRENT: usize = 8;
+
+/// What a deletion did.
+#[derive(Debug, Default)]
+pub struct DeleteReport {
+    /// Number of objects that are gone now, those that were gone before included.
+    pub deleted: usize,
+    /// Objects that are still there, with the reason; a later call may delete them.
+    pub failed: Vec<(String, Error)>,
+}
+
+impl DeleteReport {
+    /// Turns failures into one error.
+    ///
+    /// # Errors
+    /// `Retryable`, with the number of failures and the first of them.
+    pub fn into_result(self) -> Result<usize> {
+        let count = self.failed.len();
+        match self.failed.into_iter().next() {
+            None => Ok(self.deleted),
+            Some((object, e)) => Err(Error::retryable(format!(
+                "{count} objects could not be deleted"
+            ))
+            .with("first", object)
+            .caused_by(e)),
+        }
+    }
+}
+
+/// What [`JobStore::sweep_abandoned`] did.
+#[derive(Debug, Default)]
+pub struct SweepReport {
+    /// Folders of checkpoints that will never complete; their objects are gone.
+    pub swept: Vec<String>,
+    /// Objects in such folders that no earlier attempt is known to have written; they are left alone.
+    pub left: Vec<String>,
+    /// What could not be deleted, with the reason.
+    pub failed: Vec<(String, Error)>,
+}
+
+impl JobStore {
+    /// Deletes objects that no retained checkpoint refers to; all are tried.
+    ///
+    /// An object that is gone already counts as deleted.
+    ///
+    /// # Errors
+    /// `Fenced` when a higher attempt has begun: nothing more is deleted then; `Retryable` when the store can't tell.
+    pub async fn delete_objects(&self, objects: &[ObjectHandle]) -> Result<DeleteReport> {
+        let mut report = DeleteReport::default();
+        for batch in objects.chunks(BATCH) {
+            self.check_fenced().await?;
+            let deletions = batch
+                .iter()
+                .map(|object| async move { (object.to_string(), self.delete_one(object).await) });
+            let mut deletions = stream::iter(deletions).buffer_unordered(CONCURRENT);
+            while let Some((object, outcome)) = deletions.next().await {
+                match outcome {
+                    Ok(()) => report.deleted += 1,
+                    Err(e) => report.failed.push((object, e)),
+                }
+            }
+        }
+        for (object, e) in &report.failed {
+            tracing::warn!(object, error = %e, "an object could not be deleted");
+        }
+        Ok(report)
+    }
+
+    async fn delete_one(&self, object: &ObjectHandle) -> Result<()> {
+        let root = match &object.root {
+            Root::Own => &self.root,
+            Root::Url(url) => {
+                let claimed = self
+                    .claimed
+                    .iter()
+                    .find(|root| root.url() == url.trim_end_matches('/'));
+                claimed.ok_or_else(|| {
+                    Error::invalid("the object lies in a folder that this job has not claimed")
+                })?
+            }
+        };
+        root.delete(object.path.as_str()).await
+    }
+
+    /// Deletes a checkpoint that this attempt has subsumed: metadata first, then the objects in its folder that no retained
+    /// checkpoint refers to, then the folder if nothing is left in it.
+    ///
+    /// Shared objects are not touched: the registry of shared objects says when they go. Repeatable after any failure.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a savepoint or another job's checkpoint; `Fenced`; `Retryable` when the metadata is still there.
+    pub async fn discard<'a>(
+        &self,
+        metadata: &CheckpointMetadata,
+        retained: impl IntoIterator<Item = &'a CheckpointMetadata>,
+    ) -> Result<DeleteReport> {
+        if metadata.job != self.job || metadata.own_root != OwnRoot::Parent {
+            return Err(Error::invalid(
+                "the job deletes its own checkpoints only, and no savepoints",
+            )
+            .with("checkpoint", metadata.checkpoint)
+            .with("owner", &metadata.job));
+        }
+        let name = checkpoint_folder(metadata.checkpoint);
+        let folder = self.root.folder(&name);
+        self.check_fenced().await?;
+        folder.delete(METADATA_NAME).await?;
+        folder.sync_folder("").await?;
+        let prefix = format!("{name}/");
+        let mut exclusive: HashSet<&ObjectHandle> = metadata
+            .objects()
+            .map(|used| used.object)
+            .filter(|object| object.root == Root::Own && object.path.as_str().starts_with(&prefix))
+            .collect();
+        for other in retained {
+            other.objects().for_each(|used| {
+                exclusive.remove(used.object);
+            });
+        }
+        let mut exclusive: Vec<_> = exclusive.into_iter().cloned().collect();
+        exclusive.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        let report = self.delete_objects(&exclusive).await?;
+        if let Err(e) = folder.remove_folder("").await {
+            tracing::debug!(folder = folder.url(), error = %e, "the folder of a discarded checkpoint is left");
+        }
+        Ok(report)
+    }
+
+    /// Removes what lower attempts left of checkpoints that they never completed.
+    ///
+    /// Each such checkpoint is first made impossible to complete by publishing a mark in place of its metadata, so that an
+    /// attempt that was held up can't complete it once its objects are gone. Only objects whose name tells a lower attempt
+    /// are deleted; the mark stays.
+    ///
+    /// # Errors
+    /// `Fenced`; `Retryable` when the store fails.
+    pub async fn sweep_abandoned(&self) -> Result<SweepReport> {
+        let mut report = SweepReport::default();
+        for listed in list_checkpoints(&self.root).await? {
+            if checkpoint_of_folder(&listed.name).is_none_or(|id| id >= self.first) {
+                continue;
+            }
+            let folder = self.root.folder(&listed.name);
+            match listed.state {
+                CheckpointState::Complete(_) | CheckpointState::Damaged(_) => continue,
+                CheckpointState::Abandoned => {}
+                CheckpointState::Incomplete => {
+                    self.check_fenced().await?;
+                    match folder
+                        .publish(METADATA_NAME, abandonment(self.attempt).into())
+                        .await
+                    {
+                        Ok(()) => {}
+                        // Its attempt was faster: the checkpoint is complete.
+                        Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+                        Err(e) => return Err(e),
+                    }
+                }
+            }
+            self.sweep_folder(&folder, &listed.name, &mut report)
+                .await?;
+        }
+        if !report.swept.is_empty() {
+            tracing::info!(job = %self.job, folders = ?report.swept, "removed what earlier attempts left unfinished");
+        }
+        Ok(report)
+    }
+
+    async fn sweep_folder(
+        &self,
+        folder: &StoreRoot,
+        name: &str,
+        report: &mut SweepReport,
+    ) -> Result<()> {
+        let mut objects = Vec::new();
+        for entry in folder.list("").await? {
+            let path = format!("{name}/{}", entry.name);
+            let lower = attempt_of_name(&entry.name).is_some_and(|attempt| attempt < self.attempt);
+            if entry.name == METADATA_NAME {
+                continue;
+            }
+            if entry.is_folder || !(lower || is_temporary(&entry.name)) {
+                report.left.push(path);
+                continue;
+            }
+            objects.push(path);
+        }
+        let was_there = !objects.is_empty();
+        for batch in objects.chunks(BATCH) {
+            self.check_fenced().await?;
+            for path in batch {
+                // Parsing the path again keeps a hostile name from leaving the folder.
+                let deleted = match RelPath::new(path) {
+                    Ok(path) => self.root.delete(path.as_str()).await,
+                    Err(e) => Err(e),
+                };
+                if let Err(e) = deleted {
+                    report.failed.push((path.clone(), e));
+                }
+            }
+        }
+        if was_there {
+            report.swept.push(name.to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn is_temporary(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(LocalPublish::TEMPORARY)
+}

@@ -1,0 +1,148 @@
+use bytes::Bytes;
+use state_api::wire::{get_len, get_u8, get_varint, put_varint, take};
+use state_api::{Error, ErrorKind, Result};
+
+use super::WRITER;
+
+const REQUIRED: u8 = 1;
+
+/// An optional section that this version does not know, kept as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawSection {
+    /// The tag.
+    pub tag: u32,
+    /// The body.
+    pub bytes: Bytes,
+}
+
+/// A section about to be written.
+pub(super) struct Body {
+    tag: u32,
+    required: bool,
+    bytes: Vec<u8>,
+}
+
+impl Body {
+    /// Makes a section that readers must know.
+    pub(super) fn required(tag: u32, bytes: Vec<u8>) -> Self {
+        Self {
+            tag,
+            required: true,
+            bytes,
+        }
+    }
+
+    /// Makes a section that readers may skip.
+    pub(super) fn optional(tag: u32, bytes: Vec<u8>) -> Self {
+        Self {
+            tag,
+            required: false,
+            bytes,
+        }
+    }
+}
+
+/// Appends sections in ascending order of their tags, the unknown ones among them.
+pub(super) fn put_sections(out: &mut Vec<u8>, known: &[Body], unknown: &[RawSection]) {
+    let known = known
+        .iter()
+        .map(|body| (body.tag, body.required, body.bytes.as_slice()));
+    let unknown = unknown
+        .iter()
+        .map(|raw| (raw.tag, false, raw.bytes.as_ref()));
+    let mut all: Vec<_> = known.chain(unknown).collect();
+    all.sort_by_key(|(tag, ..)| *tag);
+    for (tag, required, bytes) in all {
+        put_varint(out, u64::from(tag));
+        out.push(if required { REQUIRED } else { 0 });
+        put_varint(out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// A section as it was read.
+#[derive(Clone, Copy)]
+pub(super) struct Section<'a> {
+    pub(super) tag: u32,
+    required: bool,
+    pub(super) body: &'a [u8],
+}
+
+/// Reads sections one after the other.
+pub(super) struct Sections<'a> {
+    input: &'a [u8],
+    last: u32,
+}
+
+impl<'a> Sections<'a> {
+    pub(super) fn new(input: &'a [u8]) -> Self {
+        Self { input, last: 0 }
+    }
+
+    fn read(&mut self) -> Result<Section<'a>> {
+        let tag = get_varint(&mut self.input)?;
+        let tag =
+            u32::try_from(tag).map_err(|_| Error::corrupt(format!("tag {tag} exceeds 32 bits")))?;
+        if tag < self.last || tag == 0 {
+            return Err(Error::corrupt(format!(
+                "section {tag} follows section {}",
+                self.last
+            )));
+        }
+        self.last = tag;
+        let flags = get_u8(&mut self.input)?;
+        if flags & !REQUIRED != 0 {
+            return Err(Error::corrupt(format!(
+                "section {tag} has unknown flags {flags:#x}"
+            )));
+        }
+        let len = get_len(&mut self.input)?;
+        Ok(Section {
+            tag,
+            required: flags & REQUIRED != 0,
+            body: take(&mut self.input, len)?,
+        })
+    }
+}
+
+impl<'a> Iterator for Sections<'a> {
+    type Item = Result<Section<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.input.is_empty() {
+            return None;
+        }
+        let section = self.read();
+        if section.is_err() {
+            self.input = &[];
+        }
+        Some(section)
+    }
+}
+
+impl Section<'_> {
+    /// Keeps a section that this version does not know.
+    pub(super) fn keep(&self, place: &str, writer: &str) -> Result<RawSection> {
+        if self.required {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "section {} of the {place} is unknown to {WRITER} and must be understood: it was written by {writer}",
+                    self.tag
+                ),
+            ));
+        }
+        Ok(RawSection {
+            tag: self.tag,
+            bytes: Bytes::copy_from_slice(self.body),
+        })
+    }
+}
+
+/// Puts the one section of its kind in its place.
+pub(super) fn once<T>(slot: &mut Option<T>, tag: u32, value: T) -> Result<()> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::corrupt(format!("section {tag} stands twice"))),
+    }
+}

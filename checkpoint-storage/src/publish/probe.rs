@@ -1,0 +1,105 @@
+use bytes::Bytes;
+use futures_util::future::join;
+use state_api::{Error, ErrorKind, Result};
+
+use crate::names::UuidSource;
+use crate::root::StoreRoot;
+
+/// Says how hard [`probe`] tries.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeOptions {
+    /// Number of races.
+    pub rounds: u32,
+    /// Length of the racing bodies in bytes.
+    pub body_len: usize,
+}
+
+impl Default for ProbeOptions {
+    fn default() -> Self {
+        Self {
+            rounds: 4,
+            body_len: 64 << 10,
+        }
+    }
+}
+
+/// Tests that a store does what publishing needs, in a folder of its own below the root, which it removes again.
+///
+/// Each round races two writers for one path: exactly one must win, its whole body must be readable and listed, and a
+/// third writer must be refused. A store may pass by luck; one that fails here is unfit.
+///
+/// # Errors
+/// `Unsupported`, with what went wrong, when the store breaks a rule; `Retryable` when it fails.
+pub async fn probe(root: &StoreRoot, names: &UuidSource, options: ProbeOptions) -> Result<()> {
+    let folder = root.folder(&format!("probe-{}", names.next()));
+    let tested = rounds(&folder, options).await;
+    let removed = clean(&folder).await;
+    tested.map_err(|e| {
+        e.with("store", root.url())
+            .with("method", root.publish_method())
+    })?;
+    removed
+}
+
+async fn rounds(folder: &StoreRoot, options: ProbeOptions) -> Result<()> {
+    for round in 0..options.rounds {
+        let path = format!("race-{round}");
+        let bodies = [b'a', b'b'].map(|fill| Bytes::from(vec![fill; options.body_len.max(1)]));
+        let (first, second) = join(
+            folder.publish(&path, bodies[0].clone()),
+            folder.publish(&path, bodies[1].clone()),
+        )
+        .await;
+        let winner = match (lost(first)?, lost(second)?) {
+            (false, true) => &bodies[0],
+            (true, false) => &bodies[1],
+            (false, false) => return Err(unfit("two racing writers both created one object")),
+            (true, true) => return Err(unfit("of two racing writers none created the object")),
+        };
+        check_body(folder, &path, winner).await?;
+        if !folder
+            .list("")
+            .await?
+            .iter()
+            .any(|entry| entry.name == path)
+        {
+            return Err(unfit(
+                "an object is missing in a listing made after it was written",
+            ));
+        }
+        if !lost(folder.publish(&path, Bytes::from_static(b"late")).await)? {
+            return Err(unfit("an existing object was replaced"));
+        }
+        check_body(folder, &path, winner).await?;
+    }
+    Ok(())
+}
+
+async fn check_body(folder: &StoreRoot, path: &str, winner: &Bytes) -> Result<()> {
+    let len = winner.len() as u64;
+    if folder.read(path, 0..len + 1).await? != *winner {
+        return Err(unfit(
+            "an object does not read as the winner of a race wrote it",
+        ));
+    }
+    Ok(())
+}
+
+fn lost(outcome: Result<()>) -> Result<bool> {
+    match outcome {
+        Ok(()) => Ok(false),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+fn unfit(reason: &str) -> Error {
+    Error::unsupported(format!("the store is unfit for checkpoints: {reason}"))
+}
+
+async fn clean(folder: &StoreRoot) -> Result<()> {
+    for entry in folder.list("").await? {
+        folder.delete(&entry.name).await?;
+    }
+    folder.remove_folder("").await.map(drop)
+}

@@ -1,0 +1,305 @@
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use opendal::Operator;
+use state_api::{Error, Result};
+use tokio::runtime::Handle;
+
+use crate::names::UuidSource;
+use crate::publish::{ConditionalPublish, LocalPublish, MemoryPublish, Publish};
+use crate::store::{
+    Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
+};
+
+/// A folder of a store: its objects, how one publishes there, and its URL.
+#[derive(Clone)]
+pub struct StoreRoot {
+    objects: Arc<dyn ObjectStore>,
+    publish: Arc<dyn Publish>,
+    prefix: Arc<str>,
+    url: Arc<str>,
+}
+
+impl StoreRoot {
+    /// Creates the root folder of a store out of its parts.
+    #[must_use]
+    pub fn new(objects: Arc<dyn ObjectStore>, publish: Arc<dyn Publish>, url: &str) -> Self {
+        Self {
+            objects,
+            publish,
+            prefix: "".into(),
+            url: url.trim_end_matches('/').into(),
+        }
+    }
+
+    /// Opens a local folder, which need not exist yet.
+    ///
+    /// # Errors
+    /// `Config` when the path is relative and the current folder is gone.
+    pub fn local(folder: impl AsRef<Path>, runtime: Handle) -> Result<Self> {
+        let store = LocalStore::new(folder, runtime)?;
+        let publish = LocalPublish::new(store.clone(), UuidSource::machine());
+        let url = format!("file://{}", store.root().to_string_lossy());
+        Ok(Self::new(Arc::new(store), Arc::new(publish), &url))
+    }
+
+    /// Opens a store in memory; the name becomes part of its URL.
+    #[must_use]
+    pub fn memory(store: &MemoryStore, name: &str) -> Self {
+        let publish = MemoryPublish::new(store.clone());
+        Self::new(
+            Arc::new(store.clone()),
+            Arc::new(publish),
+            &format!("memory://{name}"),
+        )
+    }
+
+    /// Opens a store of any service of opendal that can write on condition.
+    ///
+    /// # Errors
+    /// `Unsupported` when the service can't create an object atomically on condition that it does not exist.
+    pub fn operator(operator: Operator, url: &str, runtime: Option<Handle>) -> Result<Self> {
+        let publish = ConditionalPublish::new(operator.clone(), runtime.clone())?;
+        Ok(Self::new(
+            Arc::new(OpendalStore::new(operator, runtime)),
+            Arc::new(publish),
+            url,
+        ))
+    }
+
+    /// Opens a folder by URL or local path: `file:` and plain paths locally, other schemes through opendal.
+    ///
+    /// # Errors
+    /// `Config` when the URL is malformed or its scheme is unknown or not compiled in; `Unsupported` when the service can't publish.
+    pub fn open(url: &str, runtime: Handle) -> Result<Self> {
+        match split_url(url)? {
+            Location::Local(path) => Self::local(path, runtime),
+            Location::Remote(scheme) => {
+                let operator = Operator::from_uri(url).map_err(|e| {
+                    Error::config(format!(
+                        "can't open a store of scheme {scheme:?}: is it known and compiled in?"
+                    ))
+                    .with("url", without_query(url))
+                    .caused_by(e)
+                })?;
+                Self::operator(operator, without_query(url), Some(runtime))
+            }
+        }
+    }
+
+    /// Returns a folder below this one.
+    #[must_use]
+    pub fn folder(&self, path: &str) -> Self {
+        Self {
+            prefix: self.join(path).into(),
+            url: format!("{}/{path}", self.url).into(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the URL, without a slash at its end and without credentials.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns how one publishes here, in a few words.
+    #[must_use]
+    pub fn publish_method(&self) -> &'static str {
+        self.publish.method()
+    }
+
+    fn join(&self, path: &str) -> String {
+        match (self.prefix.is_empty(), path.is_empty()) {
+            (true, _) => path.to_owned(),
+            (_, true) => self.prefix.to_string(),
+            _ => format!("{}/{path}", self.prefix),
+        }
+    }
+
+    /// Publishes an object; see [`Publish::publish`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.publish.publish(&self.join(path), bytes)
+    }
+
+    /// Starts an object; see [`ObjectStore::create`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(&self, path: &str, lease: Lease) -> BoxFuture<'_, Result<Box<dyn ObjectWriter>>> {
+        self.objects.create(&self.join(path), lease)
+    }
+
+    /// Reads a part of an object; see [`ObjectStore::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self, path: &str, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
+        self.objects.read(&self.join(path), range)
+    }
+
+    /// Reads a whole object.
+    ///
+    /// # Errors
+    /// `NotFound`; `Retryable` when the store fails.
+    pub async fn read_all(&self, path: &str) -> Result<Bytes> {
+        self.read(path, 0..u64::MAX).await
+    }
+
+    /// Returns the length of an object; see [`ObjectStore::len`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn len(&self, path: &str) -> BoxFuture<'_, Result<Option<u64>>> {
+        self.objects.len(&self.join(path))
+    }
+
+    /// Returns what lies directly in a folder; see [`ObjectStore::list`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn list(&self, folder: &str) -> BoxFuture<'_, Result<Vec<StoreEntry>>> {
+        self.objects.list(&self.join(folder))
+    }
+
+    /// Deletes an object; see [`ObjectStore::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&self, path: &str) -> BoxFuture<'_, Result<()>> {
+        self.objects.delete(&self.join(path))
+    }
+
+    /// Removes a folder if it is empty; see [`ObjectStore::remove_folder`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove_folder(&self, folder: &str) -> BoxFuture<'_, Result<bool>> {
+        self.objects.remove_folder(&self.join(folder))
+    }
+
+    /// Makes deletions in a folder durable; see [`ObjectStore::sync_folder`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_folder(&self, folder: &str) -> BoxFuture<'_, Result<()>> {
+        self.objects.sync_folder(&self.join(folder))
+    }
+}
+
+impl fmt::Debug for StoreRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreRoot({})", self.url)
+    }
+}
+
+/// Where a URL points.
+pub(crate) enum Location {
+    /// A local path.
+    Local(String),
+    /// Another scheme.
+    Remote(String),
+}
+
+/// Splits a URL or local path into its kind.
+pub(crate) fn split_url(url: &str) -> Result<Location> {
+    if url.trim().is_empty() {
+        return Err(Error::invalid("the path is empty"));
+    }
+    if url.contains('\0') {
+        return Err(Error::invalid("the path holds a zero byte"));
+    }
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+        return Ok(Location::Local(url.to_owned()));
+    };
+    if !scheme.eq_ignore_ascii_case("file") {
+        return match rest.strip_prefix("//") {
+            Some(rest) if !rest.is_empty() => Ok(Location::Remote(scheme.to_ascii_lowercase())),
+            _ => Err(Error::config("a URL reads scheme://place").with("url", without_query(url))),
+        };
+    }
+    // file:/a, file:///a and file://localhost/a name the same folder.
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+        None => rest,
+    };
+    if !path.starts_with('/') {
+        return Err(Error::config(
+            "a file URL needs an absolute path, such as file:///data/checkpoints",
+        )
+        .with("url", url));
+    }
+    Ok(Location::Local(path.to_owned()))
+}
+
+/// Two characters at least: a single letter is a drive.
+fn is_scheme(scheme: &str) -> bool {
+    scheme.len() > 1
+        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+/// Cuts off what may hold secrets: the query, and user and password.
+pub(crate) fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use state_api::ErrorKind;
+
+    #[test]
+    fn a_path_and_every_spelling_of_a_file_url_are_local() {
+        for url in [
+            "/a/b",
+            "file:/a/b",
+            "file:///a/b",
+            "FILE:///a/b",
+            "file://localhost/a/b",
+        ] {
+            match split_url(url).unwrap() {
+                Location::Local(path) => assert_eq!(path, "/a/b", "{url}"),
+                Location::Remote(_) => panic!("{url} is local"),
+            }
+        }
+        assert!(matches!(split_url("a:b/c"), Ok(Location::Local(_))));
+        assert!(
+            matches!(split_url("S3://bucket/a"), Ok(Location::Remote(scheme)) if scheme == "s3")
+        );
+    }
+
+    #[test]
+    fn k_479_an_empty_or_malformed_url_is_refused() {
+        for url in ["", "  ", "a\0b"] {
+            assert_eq!(
+                split_url(url).err().unwrap().kind(),
+                ErrorKind::InvalidArgument,
+                "{url:?}"
+            );
+        }
+        for url in [
+            "file:",
+            "file:a",
+            "file://host/a",
+            "s3:",
+            "s3://",
+            "s3:bucket",
+        ] {
+            assert_eq!(
+                split_url(url).err().unwrap().kind(),
+                ErrorKind::Config,
+                "{url:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use state_api::{Error, JobId, Result};
+
+use crate::job_store::{JobStore, Published};
+use crate::layout::Layout;
+use crate::metadata::{CheckpointMetadata, OwnRoot};
+use crate::names::{ObjectNames, UuidSource};
+use crate::options::StreamOptions;
+use crate::root::StoreRoot;
+use crate::storage::ObjectCheckpointStorage;
+
+/// How often a new folder name is tried when one is taken.
+const FOLDER_ATTEMPTS: u32 = 10;
+
+/// A folder for one savepoint, which the user owns from the start: nothing in the project deletes it.
+#[derive(Clone, Debug)]
+pub struct SavepointFolder {
+    root: StoreRoot,
+}
+
+impl SavepointFolder {
+    /// Picks a new folder `savepoint-<first 6 of the job id>-<random>` below the target, or else below the default.
+    ///
+    /// Nothing is created yet.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is neither target nor default; `Retryable` when the store fails.
+    pub async fn choose(
+        target: Option<&StoreRoot>,
+        default: Option<&StoreRoot>,
+        job: &JobId,
+        names: &UuidSource,
+    ) -> Result<Self> {
+        let above = target.or(default).ok_or_else(|| {
+            Error::invalid("a savepoint needs a target folder: name one, or set execution.checkpointing.savepoint-dir")
+        })?;
+        let short: String = job.as_str().chars().take(6).collect();
+        for _ in 0..FOLDER_ATTEMPTS {
+            let random = names.next().simple().to_string();
+            let name = format!("savepoint-{short}-{}", &random[..12]);
+            if above.list(&name).await?.is_empty() {
+                return Ok(Self {
+                    root: above.folder(&name),
+                });
+            }
+        }
+        Err(Error::retryable(format!(
+            "{FOLDER_ATTEMPTS} folder names for a savepoint were taken"
+        ))
+        .with("target", above.url()))
+    }
+
+    /// Returns the folder.
+    #[must_use]
+    pub fn root(&self) -> &StoreRoot {
+        &self.root
+    }
+
+    /// Returns the storage for the savepoint's snapshots: all objects lie in its folder.
+    #[must_use]
+    pub fn storage(&self, job: &JobStore, options: StreamOptions) -> ObjectCheckpointStorage {
+        let names = ObjectNames::new(job.attempt, job.names.clone());
+        ObjectCheckpointStorage::with_layout(
+            self.root.clone(),
+            Layout::SelfContained,
+            names,
+            options,
+        )
+    }
+}
+
+impl JobStore {
+    /// Completes a savepoint in its folder.
+    ///
+    /// # Errors
+    /// As [`JobStore::publish`]; `InvalidArgument` also when an object lies outside the folder.
+    pub async fn publish_savepoint(
+        &self,
+        folder: &SavepointFolder,
+        metadata: &CheckpointMetadata,
+    ) -> Result<Published> {
+        if metadata.own_root != OwnRoot::Folder
+            || metadata
+                .objects()
+                .any(|used| used.object.path.as_str().contains('/'))
+        {
+            return Err(
+                Error::invalid("a savepoint holds all its objects in its own folder")
+                    .with("checkpoint", metadata.checkpoint),
+            );
+        }
+        self.publish_in(&folder.root, metadata)
+            .await
+            .map_err(|e| e.with("savepoint", folder.root.url()))
+    }
+}
