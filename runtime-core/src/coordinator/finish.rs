@@ -4,12 +4,12 @@ use state_api::CheckpointId;
 
 use super::machine::Life;
 use super::pending::Pending;
+use super::request::Queued;
 use super::trigger::refuse;
 use super::{
     Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, CompletedCheckpoint,
     Fact, FailureReason, JobStatus, Outcome, Phase, PublishFault, Remark, Verdict,
 };
-use crate::coordinator::request::Queued;
 
 /// What happens to the objects of a checkpoint that is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
