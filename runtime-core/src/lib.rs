@@ -5,7 +5,7 @@
 //! | [`job`] | the builder: typed streams from sources to sinks |
 //! | [`operator`] | what users write: operators over keyed, broadcast and subtask state |
 //! | [`source`], [`sink`] | what inputs and outputs implement |
-//! | [`sources`] | inputs that come along |
+//! | [`sources`], [`sinks`] | inputs and outputs that come along |
 //! | [`config`] | options from files and from the program |
 //! | [`channel`] | bounded queues of batches between subtasks, barriers in band |
 //! | [`alignment`] | where barriers of several channels become one cut |
@@ -26,6 +26,7 @@ pub mod operator;
 mod record;
 pub mod restart;
 pub mod sink;
+pub mod sinks;
 pub mod source;
 pub mod sources;
 pub mod task;

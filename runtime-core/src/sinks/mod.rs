@@ -1,0 +1,28 @@
+//! Outputs that come with the runtime.
+//!
+//! | sink | after a failure |
+//! | --- | --- |
+//! | [`FileSink`]: part files in a folder, visible once their checkpoint is complete | each record once |
+//! | [`TransactionalCollect`]: a list in memory, with the same protocol | each record once, within the process |
+//! | [`CollectSink`]: a list in memory | records may be there twice |
+//! | [`PrintSink`]: lines to a writer | records may be there twice |
+
+mod all_recovered;
+mod collect_sink;
+mod file_sink;
+mod file_transaction;
+mod file_writer;
+mod output_folder;
+mod part_file;
+mod part_name;
+mod print_sink;
+mod transactional_collect;
+
+pub use collect_sink::{CollectSink, CollectWriter};
+pub use file_sink::FileSink;
+pub use file_transaction::FileTransaction;
+pub use file_writer::FileSinkWriter;
+pub use print_sink::{PrintSink, PrintWriter};
+pub use transactional_collect::{
+    CollectedTransaction, TransactionalCollect, TransactionalCollectWriter,
+};
