@@ -212,7 +212,7 @@ fn sk_03_a_part_that_is_gone_fails_the_restore_unless_it_is_accepted_for_that_ch
         fs::remove_file(folder.path().join(name)).unwrap();
     }
     let error = refused(
-        restore(&sink, &[saved.clone()], 2, 0, 1),
+        restore(&sink, std::slice::from_ref(&saved), 2, 0, 1),
         ErrorKind::Corrupt,
         "is gone",
     );
@@ -220,7 +220,7 @@ fn sk_03_a_part_that_is_gone_fails_the_restore_unless_it_is_accepted_for_that_ch
     assert_eq!(error.context("checkpoint"), Some("7"));
     let other = sink.clone().accept_gone(CheckpointId(6));
     refused(
-        restore(&other, &[saved.clone()], 2, 0, 1),
+        restore(&other, std::slice::from_ref(&saved), 2, 0, 1),
         ErrorKind::Corrupt,
         "is gone",
     );
@@ -383,7 +383,7 @@ fn a_pending_file_of_a_newer_checkpoint_stays_until_the_job_has_gone_past_it() {
     let second = task.snapshot(2).unwrap();
     kill(task, folder.path());
     // Back to the first; the second checkpoint may be complete all the same.
-    let mut tasks = restore(&sink, &[first.clone()], 2, 0, 1).unwrap();
+    let mut tasks = restore(&sink, std::slice::from_ref(&first), 2, 0, 1).unwrap();
     assert_eq!(hidden(folder.path()).len(), 1);
     tasks[0].write([2]).unwrap();
     tasks[0].snapshot(3).unwrap();
