@@ -2,13 +2,22 @@
 //!
 //! Every trait here is implemented twice in `managed-state`: over live tables and over a byte store. A value of such a type
 //! is a view bound to one key and one namespace. Times-to-live are applied inside: an expired entry reads as absent.
+//!
+//! Each rule under *Contract* names its functions in `backend-testkit`, module `rules`; those about times-to-live are in
+//! `rules::ttl`, those about what a snapshot sees in `rules::isolation`.
 
 use crate::Result;
 
 /// One value per key and namespace.
 ///
 /// # Contract
-/// An absent value reads as the descriptor's default if it has one, else as `None`; the default is never stored and never shared between keys.
+/// - An absent value reads as `None` (`value::an_unset_value_reads_as_none`), or as the descriptor's default if it has one;
+///   the default is never stored (`value::a_default_is_read_but_never_stored`) and never shared between keys
+///   (`value::a_default_is_not_shared_between_keys`).
+/// - Reads see the last write (`value::the_last_set_wins`, `value::modifying_stores_what_is_left`).
+/// - A value changed to `None` leaves no entry (`value::modifying_to_none_clears`); clearing nothing changes nothing
+///   (`value::clearing_nothing_changes_nothing`).
+/// - Entries are counted exactly (`value::entries_are_counted`).
 pub trait ValueAccess<T> {
     /// Calls `f` with the value in place, without a copy where the representation allows it.
     ///
@@ -60,7 +69,12 @@ pub trait ValueAccess<T> {
 /// A list per key and namespace, in the order of insertion.
 ///
 /// # Contract
-/// An empty list and no list are the same. Replacing by an empty list clears; adding nothing changes nothing.
+/// - An empty list and no list are the same (`list::an_unset_list_is_empty`, `list::an_empty_list_is_no_list`).
+/// - Elements keep their order; replacing by an empty list clears, adding nothing changes nothing
+///   (`list::elements_keep_their_order`).
+/// - Retaining and popping leave the rest in order (`list::retaining_and_popping_leave_the_rest`).
+/// - An error of the visitor stops the visit and changes nothing (`list::an_error_of_the_visitor_stops_the_visit`).
+/// - Elements expire one by one (`ttl::list_elements_expire_one_by_one`).
 pub trait ListAccess<T> {
     /// Appends an element.
     ///
@@ -138,7 +152,12 @@ pub trait ListAccess<T> {
 /// A map per key and namespace, in no order.
 ///
 /// # Contract
-/// An empty map and no map are the same. Entries expire one by one.
+/// - An empty map and no map are the same (`map::an_unset_map_is_empty`, `map::an_empty_map_is_no_map`).
+/// - It agrees with a plain map, entry by entry (`map::a_map_is_a_map`), also one whose value is none
+///   (`map::an_entry_with_the_value_none_is_there`).
+/// - A visit sees each entry once (`map::retaining_sees_each_entry_once`) and ends with the visitor's error
+///   (`map::an_error_of_the_visitor_ends_the_visit`).
+/// - Entries expire one by one (`ttl::map_entries_expire_one_by_one`).
 pub trait MapAccess<MK, MV> {
     /// Calls `f` with the value of a map key in place.
     ///
@@ -232,6 +251,13 @@ pub trait MapAccess<MK, MV> {
 }
 
 /// A map per key and namespace, ordered by map key.
+///
+/// # Contract
+/// - Visits go in ascending order of the map keys (`sorted_map::entries_come_in_order`).
+/// - A range includes its start and excludes its end; one that ends before it starts is empty
+///   (`sorted_map::a_range_includes_its_start_and_excludes_its_end`, `sorted_map::removing_a_range_leaves_the_rest`).
+/// - First and last are of what is there and not expired (`sorted_map::first_and_last_are_the_ends`,
+///   `ttl::sorted_map_entries_expire_one_by_one`).
 pub trait SortedMapAccess<MK, MV>: MapAccess<MK, MV> {
     /// Calls `f` in ascending order for each entry from `from` (included) to `to` (excluded), either open if `None`.
     ///
@@ -266,7 +292,11 @@ pub trait SortedMapAccess<MK, MV>: MapAccess<MK, MV> {
 /// A state into which inputs are merged: reducing (`In` = `Out`) and aggregating.
 ///
 /// # Contract
-/// A merge function that fails leaves the state as it was.
+/// - Without inputs there is no result (`merging::nothing_added_gives_none`).
+/// - Inputs are merged in the order in which they are added (`merging::inputs_are_reduced_key_by_key`,
+///   `merging::inputs_are_folded_into_one_accumulator`).
+/// - A merge function that fails leaves the state as it was (`merging::a_failing_function_leaves_the_value`,
+///   `merging::a_failing_merge_leaves_all_namespaces`).
 pub trait MergeAccess<In, Out> {
     /// Adds an input.
     ///

@@ -39,6 +39,16 @@ pub struct Page {
 /// Implemented by backends; called by `managed-state` on the task's thread only, so it needs no lock and may be `!Send`.
 /// Keys are compared as unsigned bytes. Nothing is durable on return: durability comes from snapshots.
 /// After an error other than `InvalidArgument` the store is poisoned and says so on each further call.
+///
+/// The rules are functions of `backend-testkit`, module `store_rules`, run by `byte_store_conformance!`:
+/// - Columns are apart and known by name (`columns_are_apart_and_known_by_name`); one that was not opened is refused and
+///   nothing changes (`an_unknown_column_is_refused`).
+/// - Reads see the last write (`the_last_put_wins`); merging appends to it (`merging_appends`).
+/// - Ranges include their start and exclude their end, and are empty if they end before they start
+///   (`ranges_include_their_start_and_exclude_their_end`, `the_last_pair_of_a_range_is_the_greatest`).
+/// - Scans are in order, and full pages but for the last (`scans_come_in_order_page_by_page`); a page stays as it was read
+///   (`a_page_stays_while_its_range_is_written`).
+/// - A batch is applied in order, all of it or nothing (`a_batch_is_applied_in_order`).
 pub trait ByteStore {
     /// Opens a column, creating it if there is none of that name.
     ///
@@ -143,7 +153,8 @@ pub trait ByteStore {
 /// A frozen byte store. Dropping it lets go of what it holds.
 ///
 /// # Contract
-/// Implemented by backends; read on a CPU thread while the store is written on the task's thread.
+/// Implemented by backends; read on a CPU thread while the store is written on the task's thread. No write after the freezing
+/// reaches it, and it may outlive the store (`store_rules::a_view_never_sees_a_later_write` in `backend-testkit`).
 pub trait ByteView: Send {
     /// As [`ByteStore::scan`], at the moment of freezing.
     ///
@@ -156,7 +167,9 @@ pub trait ByteView: Send {
 ///
 /// # Contract
 /// Implemented by byte stores that have a faster way than the canonical format. `snapshot` runs on the task's thread and must not grow with the state.
-/// Increments build on the last checkpoint that was *reported complete*, never on one that was merely taken. Savepoints never become a base.
+/// Increments build on the last checkpoint that was *reported complete*, never on one that was merely taken
+/// (`rules::snapshot::a_later_checkpoint_does_not_need_an_aborted_one` in `backend-testkit`). Savepoints never become a base
+/// (`rules::snapshot::a_savepoint_stands_alone`).
 pub trait NativeSnapshots {
     /// Returns the word under which this format stands in handles.
     fn format(&self) -> &str;

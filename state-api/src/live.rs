@@ -11,7 +11,9 @@ use crate::{
 /// Live tables at the moment of a cut; encoded key group by key group on another thread.
 ///
 /// # Contract
-/// Implemented by `managed-state`; used by live strategies. Later writes to the tables never reach it. Dropping it lets go of everything it holds.
+/// Implemented by `managed-state`; used by live strategies. Later writes to the tables never reach it
+/// (`rules::isolation::a_snapshot_never_sees_a_later_write` in `backend-testkit`). Dropping it lets go of everything it holds
+/// (`rules::isolation::checkpoints_leave_no_memory_behind`).
 pub trait FrozenTables: Send {
     /// Returns the key groups covered.
     fn range(&self) -> KeyGroupRange;
@@ -84,6 +86,13 @@ pub struct RestoreContext {
 /// # Contract
 /// Implemented by backends; called on the task's thread, per snapshot and per key group, never per entry. It must not keep state of its own about entries.
 /// Increments build on the last checkpoint that was *reported complete*. Savepoints never become a base.
+///
+/// The rules are functions of `backend-testkit`, module `rules`, run by `conformance!` with `LiveBackend`; beside those of
+/// `snapshot` and `isolation`:
+/// - The cut leaves the work to the async part (`isolation::the_cut_leaves_the_work_to_the_async_part`).
+/// - Damaged or missing bytes are `Corrupt`, never state (`faults::damaged_bytes_are_never_restored_as_state`,
+///   `faults::a_damaged_or_missing_object_is_named`).
+/// - A canonical savepoint is written and read as by every other backend (`canonical::a_job_moves_to_another_backend_and_back`).
 pub trait LiveSnapshots {
     /// Turns frozen tables into the async part of a snapshot.
     ///

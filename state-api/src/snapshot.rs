@@ -84,7 +84,10 @@ impl PersistContext {
 /// The async part of a snapshot: frozen state on its way to the store.
 ///
 /// # Contract
-/// Implemented by backends; made on the task's thread, run on others. Dropping it, at any await point too, releases what is frozen and leaves no object behind.
+/// Implemented by backends; made on the task's thread, run on others. Dropping it, at any await point too, releases what is
+/// frozen and leaves no object behind (`rules::faults::a_hanging_snapshot_can_be_cancelled` in `backend-testkit`,
+/// `rules::isolation::a_dropped_snapshot_leaves_nothing`). An error of the storage fails it alone
+/// (`rules::faults::a_failing_store_fails_the_snapshot_alone`).
 pub trait Snapshot<H>: Send {
     /// Writes everything and returns the handles.
     ///
