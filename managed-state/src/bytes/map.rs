@@ -66,10 +66,12 @@ pub type ByteMap<'a, MK, MV> = ByteEntries<'a, MK, MV, CompactKeys>;
 /// A sorted map state of one key and namespace in a byte store.
 pub type ByteSortedMap<'a, MK, MV> = ByteEntries<'a, MK, MV, OrderedKeys>;
 
+type EntryTypes<MK, MV, C> = PhantomData<fn() -> (MK, MV, C)>;
+
 /// A map state of one key and namespace in a byte store: each map entry is an entry of the store.
 pub struct ByteEntries<'a, MK, MV, C> {
     at: Located<'a>,
-    types: PhantomData<fn() -> (MK, MV, C)>,
+    types: EntryTypes<MK, MV, C>,
 }
 
 /// What becomes of an entry that was visited.

@@ -26,7 +26,7 @@ pub struct ByteTimers {
     capacity: usize,
     groups: BTreeMap<u16, Cached>,
     /// The earliest timer of each group that has one.
-    heads: BTreeSet<(Box<[u8]>, u16)>,
+    heads: BTreeSet<Head>,
     /// Whether the heads of all key groups were read.
     loaded: bool,
     buffer: Vec<u8>,
@@ -39,6 +39,25 @@ struct Cached {
     timers: BTreeSet<Box<[u8]>>,
     /// Whether the store holds timers past the cached ones.
     more: bool,
+}
+
+/// The earliest timer of a key group; ordered by time, then group, as timers in live tables are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    time: i64,
+    group: u16,
+    timer: Box<[u8]>,
+}
+
+impl Head {
+    /// `timer` was checked when it came out of the store.
+    fn new(group: u16, timer: Box<[u8]>) -> Self {
+        Self {
+            time: take_time(&mut &timer[..]).unwrap_or(i64::MIN),
+            group,
+            timer,
+        }
+    }
 }
 
 /// A timer out of a store: when, and the composite of key and namespace that it was set under.
@@ -160,11 +179,11 @@ impl ByteTimers {
         }
         let now = now.cloned();
         if let Some(before) = before {
-            self.heads.remove(&(before, group));
+            self.heads.remove(&Head::new(group, before));
         }
         match now {
             Some(now) => {
-                self.heads.insert((now, group));
+                self.heads.insert(Head::new(group, now));
             }
             None => {
                 self.groups.remove(&group);
@@ -188,7 +207,7 @@ impl ByteTimers {
             .put_encoded_key(key.encoded(), namespace, &mut self.buffer);
     }
 
-    /// Sets a timer; returns whether it is now the earliest of all. Setting it again changes nothing.
+    /// Sets a timer; returns whether it is earlier than all others. Setting it again changes nothing.
     ///
     /// # Errors
     /// Those of the store.
@@ -218,12 +237,9 @@ impl ByteTimers {
             cached.timers.pop_last();
             cached.more = true;
         }
+        let earliest = self.heads.first().is_none_or(|head| time < head.time);
         self.note_head(group, before);
-        let timer = self.buffer.get(self.prefix_len..).unwrap_or_default();
-        Ok(self
-            .heads
-            .first()
-            .is_some_and(|(head, of)| *of == group && &head[..] == timer))
+        Ok(earliest)
     }
 
     /// Removes a timer; returns whether it was the earliest of all.
@@ -244,7 +260,7 @@ impl ByteTimers {
         let was_head = self
             .heads
             .first()
-            .is_some_and(|(head, of)| *of == group && &head[..] == timer);
+            .is_some_and(|head| head.group == group && &head.timer[..] == timer);
         self.remove_located(store, group)?;
         Ok(was_head)
     }
@@ -269,10 +285,7 @@ impl ByteTimers {
     /// `Corrupt` when a stored timer makes no sense; those of the store.
     pub fn next_time(&mut self, store: &dyn ByteStore) -> Result<Option<i64>> {
         self.load(store)?;
-        self.heads
-            .first()
-            .map(|(head, _)| take_time(&mut &head[..]))
-            .transpose()
+        Ok(self.heads.first().map(|head| head.time))
     }
 
     /// Takes the earliest timer out if it is due at `up_to` (included).
@@ -285,17 +298,14 @@ impl ByteTimers {
         up_to: i64,
     ) -> Result<Option<StoredTimer>> {
         self.load(store)?;
-        let Some((head, group)) = self.heads.first() else {
+        let Some(head) = self.heads.first().filter(|head| head.time <= up_to) else {
             return Ok(None);
         };
-        let timer = StoredTimer::parse(*group, head)?;
-        if timer.time > up_to {
-            return Ok(None);
-        }
-        let group = *group;
+        let group = head.group;
+        let timer = StoredTimer::parse(group, &head.timer)?;
         self.buffer.clear();
         put_group_prefix(KeyGroup(group), self.prefix_len, &mut self.buffer);
-        self.buffer.extend_from_slice(head);
+        self.buffer.extend_from_slice(&head.timer);
         self.remove_located(store, group)?;
         Ok(Some(timer))
     }

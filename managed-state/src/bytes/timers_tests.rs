@@ -170,38 +170,31 @@ proptest! {
         // Two groups only, so that each holds more than is cached.
         let mut queue = Queue::new(2);
         let name = |key: u8| format!("key {key}");
-        let mut model: BTreeSet<(i64, String)> = BTreeSet::new();
-        let mut head: Option<(i64, String)> = None;
+        // As live tables have it: by time, then key group, then key.
+        let mut model: BTreeSet<(i64, KeyGroup, String)> = BTreeSet::new();
         for op in ops {
             match op {
                 Op::Add(key, time) => {
-                    let was_new = model.insert((time, name(key)));
-                    let changed = queue.add(&name(key), time);
-                    // Of timers at one time any may be first, so only the time is certain.
-                    let earlier = head.as_ref().is_none_or(|(head, _)| time < *head);
-                    let same = head.as_ref().is_some_and(|(head, _)| time == *head);
-                    prop_assert!(changed == earlier || (same && was_new), "{time} {key}");
+                    let earlier = model.first().is_none_or(|(head, ..)| time < *head);
+                    model.insert((time, queue.key(&name(key)).group(), name(key)));
+                    prop_assert_eq!(queue.add(&name(key), time), earlier);
                 }
                 Op::Remove(key, time) => {
-                    let there = model.remove(&(time, name(key)));
-                    let changed = queue.remove(&name(key), time);
-                    prop_assert!(!changed || there);
+                    let timer = (time, queue.key(&name(key)).group(), name(key));
+                    let was_head = model.first() == Some(&timer);
+                    model.remove(&timer);
+                    prop_assert_eq!(queue.remove(&name(key), time), was_head);
                 }
                 Op::Pop(n) => {
                     for _ in 0..n {
-                        let popped = queue.pop(i64::MAX);
-                        let Some(popped) = popped else {
-                            prop_assert!(model.is_empty());
-                            break;
-                        };
-                        prop_assert_eq!(Some(popped.0), model.first().map(|(time, _)| *time));
-                        prop_assert!(model.remove(&popped));
+                        let expected = model.pop_first().map(|(time, _, key)| (time, key));
+                        prop_assert_eq!(queue.pop(i64::MAX), expected);
                     }
                 }
                 Op::Reopen => queue = Queue::open(queue.store.clone(), Column(0), 2),
             }
-            head = model.first().cloned();
-            prop_assert_eq!(queue.timers.next_time(&queue.store).unwrap(), head.as_ref().map(|(time, _)| *time));
+            let next = queue.timers.next_time(&queue.store).unwrap();
+            prop_assert_eq!(next, model.first().map(|(time, ..)| *time));
         }
         prop_assert_eq!(queue.timers.count(&queue.store).unwrap(), model.len() as u64);
     }

@@ -16,7 +16,7 @@ pub fn put_element<T: StateType>(
         out.extend_from_slice(&ms.to_le_bytes());
     }
     codec.encode(element, out);
-    patch_length(out, at);
+    patch_length(out, at, 1);
 }
 
 /// Appends a list element that is encoded already, without its timestamp.
@@ -32,25 +32,35 @@ pub fn put_encoded_element(timestamp_ms: Option<i64>, element: &[u8], out: &mut 
     }
 }
 
-/// Puts the length of what follows the byte at `at` in its place, making room if one byte is too few.
+/// Puts the length of what follows `reserved` bytes at `at` into them, moving what follows if it takes more or fewer.
+/// Returns how many it takes: a good guess for the next one.
 #[inline]
-pub(super) fn patch_length(out: &mut Vec<u8>, at: usize) {
-    let len = out.len() - at - 1;
-    if len < 0x80 {
+pub(super) fn patch_length(out: &mut Vec<u8>, at: usize, reserved: usize) -> usize {
+    let len = out.len() - at - reserved;
+    if reserved == 1 && len < 0x80 {
         out[at] = len as u8;
-    } else {
-        widen_length(out, at, len);
+        return 1;
     }
+    if reserved == 2 && (0x80..0x4000).contains(&len) {
+        out[at] = len as u8 | 0x80;
+        out[at + 1] = (len >> 7) as u8;
+        return 2;
+    }
+    resize_length(out, at, reserved, len)
 }
 
 #[inline(never)]
-fn widen_length(out: &mut Vec<u8>, at: usize, len: usize) {
+fn resize_length(out: &mut Vec<u8>, at: usize, reserved: usize, len: usize) -> usize {
     let mut varint = Vec::with_capacity(10);
     put_varint(&mut varint, len as u64);
-    let old_end = out.len();
-    out.resize(old_end + varint.len() - 1, 0);
-    out.copy_within(at + 1..old_end, at + varint.len());
+    let start = at + reserved;
+    if varint.len() > reserved {
+        out.resize(out.len() + varint.len() - reserved, 0);
+    }
+    out.copy_within(start..start + len, at + varint.len());
+    out.truncate(at + varint.len() + len);
     out[at..at + varint.len()].copy_from_slice(&varint);
+    varint.len()
 }
 
 /// Splits the timestamp from a stored value of a state with time-to-live.

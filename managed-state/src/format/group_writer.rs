@@ -17,6 +17,9 @@ pub struct GroupWriter<'a> {
     drained_len: u64,
     group: KeyGroup,
     wrote_entries: bool,
+    /// How many bytes the lengths of key and value took last.
+    key_mark: usize,
+    value_mark: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -42,6 +45,8 @@ impl<'a> GroupWriter<'a> {
             drained_len: 0,
             group,
             wrote_entries: false,
+            key_mark: 1,
+            value_mark: 1,
         }
     }
 
@@ -90,13 +95,13 @@ impl<'a> GroupWriter<'a> {
     #[inline]
     pub fn entry_with(&mut self, key: impl FnOnce(&mut Vec<u8>), value: impl FnOnce(&mut Vec<u8>)) {
         let at = self.out.len();
-        self.out.push(0);
+        reserve_length(self.out, self.key_mark);
         key(self.out);
-        patch_length(self.out, at);
+        self.key_mark = patch_length(self.out, at, self.key_mark);
         let at = self.out.len();
-        self.out.push(0);
+        reserve_length(self.out, self.value_mark);
         value(self.out);
-        patch_length(self.out, at);
+        self.value_mark = patch_length(self.out, at, self.value_mark);
         self.count();
     }
 
@@ -176,5 +181,15 @@ impl<'a> GroupWriter<'a> {
         let bytes = (self.out.len() - lengths - 16) as u64;
         self.out[lengths..lengths + 8].copy_from_slice(&bytes.to_le_bytes());
         self.out[lengths + 8..lengths + 16].copy_from_slice(&section.entries.to_le_bytes());
+    }
+}
+
+/// Makes room for a length, most often of one byte.
+#[inline]
+fn reserve_length(out: &mut Vec<u8>, bytes: usize) {
+    if bytes == 1 {
+        out.push(0);
+    } else {
+        out.resize(out.len() + bytes, 0);
     }
 }

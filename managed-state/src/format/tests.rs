@@ -375,11 +375,12 @@ fn k_106_damage_is_refused_with_the_object_named() {
         .next()
         .unwrap()
         .clone();
-    let changes: [&dyn Fn(&mut Vec<u8>); 4] = [
-        &|bytes| bytes[100] ^= 1,
-        &|bytes| bytes[2] ^= 1,
-        &|bytes| bytes.truncate(200),
-        &|bytes| bytes.clear(),
+    type Change = fn(&mut Vec<u8>);
+    let changes: [Change; 4] = [
+        |bytes| bytes[100] ^= 1,
+        |bytes| bytes[2] ^= 1,
+        |bytes| bytes.truncate(200),
+        Vec::clear,
     ];
     for change in changes {
         storage.change(|bytes| *bytes = whole.to_vec());
@@ -594,6 +595,17 @@ fn a_handle_of_inline_bytes_never_makes_a_decoder_panic() {
             .kind(),
         ErrorKind::Corrupt
     );
+}
+
+#[test]
+fn lengths_of_all_widths_follow_each_other() {
+    let sizes = [0, 127, 128, 5, 16_383, 16_384, 300, 20_000, 1, 70_000, 0];
+    let pairs: Vec<Pair> = sizes
+        .iter()
+        .map(|size| (vec![1; *size], vec![2; sizes[1] + size]))
+        .collect();
+    let sections = vec![(0, pairs)];
+    assert_eq!(read_block(1, 1, &block(1, &sections)).unwrap(), sections);
 }
 
 proptest! {

@@ -35,12 +35,10 @@ fn keyed_text(
     range: KeyGroupRange,
     storage: &Storage,
 ) -> Vec<(u16, String)> {
-    let mut input = block_on(restore_raw_keyed(handles, range, storage)).unwrap();
-    let mut all = Vec::new();
-    while let Some(mut partition) = input.next() {
-        all.push((partition.group.0, text(&mut partition.reader)));
-    }
-    all
+    let input = block_on(restore_raw_keyed(handles, range, storage)).unwrap();
+    input
+        .map(|mut partition| (partition.group.0, text(&mut partition.reader)))
+        .collect()
 }
 
 /// Writes the number of each group into it.
