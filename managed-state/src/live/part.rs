@@ -6,6 +6,7 @@ use super::tables::{BucketCursor, Place, Tables};
 /// One layer of a region: the entries of its key groups, and the keys that this layer hides in the layers below.
 ///
 /// A key is never in both.
+#[repr(C)]
 pub(crate) struct Part<K, N, V> {
     /// The entries of slot 0. It lies in line, for most regions have just one group and find theirs with one step less.
     first: Tables<Entry<K, N, V>>,

@@ -13,9 +13,12 @@ const MOVE_COST: usize = 8;
 ///
 /// It is a stack: `top` is written to; under it may lie one layer that `top` is merged into (`Below::lower`), and under that
 /// the frozen ones. With a `lower` no new key enters `top`, so that a merge comes to its end.
+///
+/// What an access looks at fills the first cache line.
+#[repr(C, align(64))]
 pub(crate) struct Region<K, N, V> {
-    pub(crate) top: Part<K, N, V>,
     pub(crate) below: Option<Box<Below<K, N, V>>>,
+    pub(crate) top: Part<K, N, V>,
 }
 
 pub(crate) struct Below<K, N, V> {
@@ -182,8 +185,6 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Reads a key that the top layer does not hold.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn get_below(&self, at: Address<'_, K, N>) -> Option<&V> {
         let below = self.below.as_deref()?;
         let entry = match self.locate(at) {

@@ -155,7 +155,7 @@ where
         match region.top.get(at) {
             Some(value) => Some(value),
             None if region.below.is_none() => None,
-            None => region.get_below(at),
+            None => self.get_layered(group, hash, key, namespace),
         }
     }
 
@@ -174,10 +174,10 @@ where
     pub fn get_mut(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&mut V> {
         let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
-            self.capture_present(region, at);
+            self.capture_present(group, hash, key, namespace);
         }
         if self.regions[region].below.is_some() {
-            return self.get_mut_layered(region, at);
+            return self.get_mut_layered(group, hash, key, namespace);
         }
         self.regions[region].top.get_mut(at)
     }
@@ -189,10 +189,10 @@ where
     pub fn insert(&mut self, group: usize, hash: u64, key: &K, namespace: &N, value: V) -> bool {
         let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
-            self.capture_change(region, at);
+            self.capture_change(group, hash, key, namespace);
         }
         if self.regions[region].below.is_some() {
-            return self.insert_layered(region, at, value);
+            return self.insert_layered(group, hash, key, namespace, value);
         }
         let had = self.regions[region]
             .top
@@ -216,10 +216,10 @@ where
     ) -> &mut V {
         let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
-            self.capture_change(region, at);
+            self.capture_change(group, hash, key, namespace);
         }
         if self.regions[region].below.is_some() {
-            return self.get_or_insert_layered(region, at, make);
+            return self.get_or_insert_layered(group, hash, key, namespace, make);
         }
         let (value, new) = self.regions[region]
             .top
@@ -231,30 +231,31 @@ where
     /// Removes a key; says whether it had a value.
     #[inline]
     pub fn remove(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> bool {
-        let (region, at) = self.address(group, hash, key, namespace);
-        self.remove_at(region, at, false).is_some()
+        self.take_if(group, hash, key, namespace, false).is_some()
     }
 
     /// Removes a key and returns its value, a clone if a snapshot holds it.
     #[inline]
     pub fn take(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<V> {
-        let (region, at) = self.address(group, hash, key, namespace);
-        self.remove_at(region, at, true)
+        self.take_if(group, hash, key, namespace, true)
             .and_then(|removed| removed.0)
     }
 
     #[inline]
-    fn remove_at(
+    fn take_if(
         &mut self,
-        region: usize,
-        at: Address<'_, K, N>,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
         wanted: bool,
     ) -> Option<Removed<V>> {
+        let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
-            self.capture_present(region, at);
+            self.capture_present(group, hash, key, namespace);
         }
         if self.regions[region].below.is_some() {
-            return self.remove_layered(region, at, wanted);
+            return self.remove_layered(group, hash, key, namespace, wanted);
         }
         let value = self.regions[region].top.remove(at, &self.layout)?;
         self.len -= 1;
@@ -336,10 +337,26 @@ where
         }
     }
 
+    // The rare arms take what the caller has in registers: an address built for them would be stored on the usual path too.
+
     #[cold]
     #[inline(never)]
-    fn get_mut_layered(&mut self, region: usize, at: Address<'_, K, N>) -> Option<&mut V> {
+    fn get_layered(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
+        let (region, at) = self.address(group, hash, key, namespace);
+        self.regions[region].get_below(at)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_mut_layered(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+    ) -> Option<&mut V> {
         self.turn();
+        let (region, at) = self.address(group, hash, key, namespace);
         let written = self.regions[region].get_mut(at, &self.layout);
         self.snapshots.copies += u64::from(written.copied);
         written.result
@@ -347,8 +364,16 @@ where
 
     #[cold]
     #[inline(never)]
-    fn insert_layered(&mut self, region: usize, at: Address<'_, K, N>, value: V) -> bool {
+    fn insert_layered(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
+        value: V,
+    ) -> bool {
         self.turn();
+        let (region, at) = self.address(group, hash, key, namespace);
         let had = self.regions[region].insert(at, value, &self.layout);
         self.len += usize::from(!had);
         had
@@ -358,11 +383,14 @@ where
     #[inline(never)]
     fn get_or_insert_layered(
         &mut self,
-        region: usize,
-        at: Address<'_, K, N>,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
         make: impl FnOnce() -> V,
     ) -> &mut V {
         self.turn();
+        let (region, at) = self.address(group, hash, key, namespace);
         let region = &mut self.regions[region];
         if !region.contains(at) {
             self.len += 1;
@@ -377,11 +405,14 @@ where
     #[inline(never)]
     fn remove_layered(
         &mut self,
-        region: usize,
-        at: Address<'_, K, N>,
+        group: usize,
+        hash: u64,
+        key: &K,
+        namespace: &N,
         wanted: bool,
     ) -> Option<Removed<V>> {
         self.turn();
+        let (region, at) = self.address(group, hash, key, namespace);
         let written = self.regions[region].remove(at, &self.layout, wanted);
         self.snapshots.copies += u64::from(written.copied);
         self.len -= usize::from(written.result.is_some());
@@ -390,7 +421,8 @@ where
 
     #[cold]
     #[inline(never)]
-    fn capture_change(&mut self, region: usize, at: Address<'_, K, N>) {
+    fn capture_change(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
+        let (region, at) = self.address(group, hash, key, namespace);
         if let Some(capture) = &mut self.capture {
             capture.record(region, at);
         }
@@ -398,9 +430,9 @@ where
 
     #[cold]
     #[inline(never)]
-    fn capture_present(&mut self, region: usize, at: Address<'_, K, N>) {
-        if self.regions[region].contains(at) {
-            self.capture_change(region, at);
+    fn capture_present(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
+        if self.contains(group, hash, key, namespace) {
+            self.capture_change(group, hash, key, namespace);
         }
     }
 }

@@ -11,10 +11,12 @@ const SPREAD_SHIFT: u32 = 40;
 /// With `n` tables an entry lives in table `spread & mask`, or one level down if that table does not exist yet, so the only
 /// state is the number of tables. The mean table holds at most [`Tables::TARGET`] entries; a table that waits for its split
 /// holds twice that, which is what one growing step may have to move.
+#[repr(C)]
 pub(crate) struct Tables<E> {
-    tables: Box<[HashTable<E>]>,
-    /// `tables.len().next_power_of_two() - 1`.
-    mask: usize,
+    /// The only table, in line, for most groups have just one.
+    one: HashTable<E>,
+    /// The tables if there are several; then `one` is not used.
+    many: Box<[HashTable<E>]>,
     len: usize,
 }
 
@@ -35,8 +37,8 @@ pub(crate) struct BucketCursor {
 impl<E> Default for Tables<E> {
     fn default() -> Self {
         Self {
-            tables: Box::default(),
-            mask: 0,
+            one: HashTable::new(),
+            many: Box::default(),
             len: 0,
         }
     }
@@ -45,12 +47,12 @@ impl<E> Default for Tables<E> {
 impl<E> Tables<E> {
     /// The bucket count up to which a table grows: what one step moves stays below about half a megabyte.
     const MAX_BUCKETS: usize = {
-        let size = if mem::size_of::<E>() == 0 {
+        let size = if size_of::<E>() == 0 {
             1
         } else {
-            mem::size_of::<E>()
+            size_of::<E>()
         };
-        let mut buckets = 16_384;
+        let mut buckets = 32_768;
         while buckets > 256 && buckets * size > 512 * 1024 {
             buckets /= 2;
         }
@@ -62,13 +64,55 @@ impl<E> Tables<E> {
     pub(crate) const TARGET: usize = Self::MAX_BUCKETS * 13 / 32;
 
     #[inline]
-    fn index(&self, hash: u64) -> usize {
-        let index = (hash >> SPREAD_SHIFT) as usize & self.mask;
-        if index < self.tables.len() {
+    fn tables(&self) -> &[HashTable<E>] {
+        if self.many.is_empty() {
+            std::slice::from_ref(&self.one)
+        } else {
+            &self.many
+        }
+    }
+
+    #[inline]
+    fn tables_mut(&mut self) -> &mut [HashTable<E>] {
+        if self.many.is_empty() {
+            std::slice::from_mut(&mut self.one)
+        } else {
+            &mut self.many
+        }
+    }
+
+    /// Says which of several tables a hash belongs to.
+    #[inline]
+    fn index(hash: u64, tables: usize) -> usize {
+        let mask = tables.next_power_of_two() - 1;
+        let index = (hash >> SPREAD_SHIFT) as usize & mask;
+        if index < tables {
             index
         } else {
-            index & (self.mask >> 1)
+            index & (mask >> 1)
         }
+    }
+
+    #[inline]
+    fn table(&self, hash: u64) -> &HashTable<E> {
+        match self.many.len() {
+            0 => &self.one,
+            tables => &self.many[Self::index(hash, tables)],
+        }
+    }
+
+    #[inline]
+    fn table_mut(&mut self, hash: u64) -> &mut HashTable<E> {
+        match self.many.len() {
+            0 => &mut self.one,
+            tables => &mut self.many[Self::index(hash, tables)],
+        }
+    }
+
+    /// Says whether the mean table is too full.
+    #[inline]
+    fn wants_split(&self) -> bool {
+        self.len >= self.many.len().max(1) * Self::TARGET
     }
 
     #[inline]
@@ -79,7 +123,7 @@ impl<E> Tables<E> {
     /// Says whether nothing is allocated.
     #[inline]
     pub(crate) fn is_blank(&self) -> bool {
-        self.tables.is_empty()
+        self.many.is_empty() && self.one.allocation_size() == 0
     }
 
     #[inline]
@@ -89,30 +133,29 @@ impl<E> Tables<E> {
 
     #[inline]
     pub(crate) fn get(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&E> {
-        self.tables.get(self.index(hash))?.find(hash, eq)
+        self.table(hash).find(hash, eq)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&mut E> {
-        let index = self.index(hash);
-        self.tables.get_mut(index)?.find_mut(hash, eq)
+        self.table_mut(hash).find_mut(hash, eq)
     }
 
     #[inline]
     pub(crate) fn find(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<Place> {
-        let table = self.index(hash);
-        let bucket = self.tables.get(table)?.find_bucket_index(hash, eq)?;
+        let table = Self::index(hash, self.many.len());
+        let bucket = self.tables()[table].find_bucket_index(hash, eq)?;
         Some(Place { table, bucket })
     }
 
     #[inline]
     pub(crate) fn at(&self, place: Place) -> Option<&E> {
-        self.tables.get(place.table)?.get_bucket(place.bucket)
+        self.tables().get(place.table)?.get_bucket(place.bucket)
     }
 
     #[inline]
     pub(crate) fn at_mut(&mut self, place: Place) -> Option<&mut E> {
-        self.tables
+        self.tables_mut()
             .get_mut(place.table)?
             .get_bucket_mut(place.bucket)
     }
@@ -126,23 +169,18 @@ impl<E> Tables<E> {
         rehash: impl Fn(&E) -> u64,
         bytes: &mut usize,
     ) -> Result<&mut E, Vacancy<'_, E>> {
-        let mut index = self.index(hash);
-        let full = match self.tables.get(index) {
-            Some(table) => {
-                table.len() == table.capacity() || self.len >= self.tables.len() * Self::TARGET
-            }
-            None => true,
-        };
-        if full {
+        let table = self.table(hash);
+        if table.len() == table.capacity() || self.wants_split() {
             self.make_room(hash, &rehash, bytes);
-            index = self.index(hash);
         }
-        match self.tables[index].entry(hash, eq, rehash) {
+        let Self { one, many, len } = self;
+        let table = match many.len() {
+            0 => one,
+            tables => &mut many[Self::index(hash, tables)],
+        };
+        match table.entry(hash, eq, rehash) {
             TableEntry::Occupied(found) => Ok(found.into_mut()),
-            TableEntry::Vacant(slot) => Err(Vacancy {
-                slot,
-                len: &mut self.len,
-            }),
+            TableEntry::Vacant(slot) => Err(Vacancy { slot, len }),
         }
     }
 
@@ -155,47 +193,37 @@ impl<E> Tables<E> {
         rehash: impl Fn(&E) -> u64,
         bytes: &mut usize,
     ) -> Option<E> {
-        let index = self.index(hash);
-        let table = self.tables.get_mut(index)?;
+        let table = self.table_mut(hash);
         let Ok(found) = table.find_entry(hash, eq) else {
             return None;
         };
         let (entry, _) = found.remove();
+        let sparse = table.num_buckets() > 32 && table.len() * 8 < table.num_buckets();
         self.len -= 1;
-        if table.num_buckets() > 32 && table.len() * 8 < table.num_buckets() {
-            self.give_back(index, &rehash, bytes);
+        if sparse {
+            self.give_back(hash, &rehash, bytes);
         }
         Some(entry)
     }
 
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
-        self.tables.iter().flat_map(HashTable::iter)
+        self.tables().iter().flat_map(HashTable::iter)
     }
 
     /// Returns the bytes that the tables have allocated.
     pub(crate) fn allocated(&self) -> usize {
-        self.tables
-            .iter()
-            .map(HashTable::allocation_size)
-            .sum::<usize>()
-            + self.directory_bytes()
-    }
-
-    fn directory_bytes(&self) -> usize {
-        self.tables.len() * mem::size_of::<HashTable<E>>()
+        let tables = self.tables().iter().map(HashTable::allocation_size);
+        tables.sum::<usize>() + size_of_val(&*self.many)
     }
 
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, hash: u64, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
-        if self.tables.is_empty() {
-            self.push(HashTable::new(), bytes);
-        } else if self.len >= self.tables.len() * Self::TARGET {
+        if self.wants_split() {
             self.split(rehash, bytes);
         }
-        let index = self.index(hash);
-        let table = &mut self.tables[index];
+        let table = self.table_mut(hash);
         if table.len() == table.capacity() {
             let before = table.allocation_size();
             table.reserve(1, rehash);
@@ -203,13 +231,23 @@ impl<E> Tables<E> {
         }
     }
 
-    fn push(&mut self, table: HashTable<E>, bytes: &mut usize) {
-        *bytes += table.allocation_size() + mem::size_of::<HashTable<E>>();
-        let mut tables = mem::take(&mut self.tables).into_vec();
-        tables.reserve_exact(1);
-        tables.push(table);
-        self.tables = tables.into_boxed_slice();
-        self.mask = self.tables.len().next_power_of_two() - 1;
+    /// Takes the tables out, to be put back by [`Tables::put_back`].
+    fn take_out(&mut self, bytes: &mut usize) -> Vec<HashTable<E>> {
+        *bytes -= size_of_val(&*self.many);
+        if self.many.is_empty() {
+            vec![mem::take(&mut self.one)]
+        } else {
+            mem::take(&mut self.many).into_vec()
+        }
+    }
+
+    fn put_back(&mut self, mut tables: Vec<HashTable<E>>, bytes: &mut usize) {
+        if tables.len() == 1 {
+            self.one = tables.pop().unwrap_or_default();
+        } else {
+            self.many = tables.into_boxed_slice();
+        }
+        *bytes += size_of_val(&*self.many);
     }
 
     /// The table whose entries are shared with table `index`, and the bit that tells them apart.
@@ -219,50 +257,43 @@ impl<E> Tables<E> {
     }
 
     fn split(&mut self, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
-        let (from, level) = Self::partner(self.tables.len());
-        let old = mem::take(&mut self.tables[from]);
-        let half = old.len() / 2 + old.len() / 32;
-        let (mut low, mut high) = (
-            HashTable::with_capacity(half),
-            HashTable::with_capacity(half),
-        );
+        let mut tables = self.take_out(bytes);
+        let (from, level) = Self::partner(tables.len());
+        let old = mem::take(&mut tables[from]);
         *bytes -= old.allocation_size();
+        let half = old.len() / 2 + old.len() / 32;
+        let mut low = HashTable::with_capacity(half);
+        let mut high = HashTable::with_capacity(half);
         for entry in old {
             let hash = rehash(&entry);
-            let side = if (hash >> SPREAD_SHIFT) as usize & level == 0 {
-                &mut low
-            } else {
-                &mut high
-            };
+            let is_low = (hash >> SPREAD_SHIFT) as usize & level == 0;
+            let side = if is_low { &mut low } else { &mut high };
             side.insert_unique(hash, entry, rehash);
         }
-        *bytes += low.allocation_size();
-        self.tables[from] = low;
-        self.push(high, bytes);
+        *bytes += low.allocation_size() + high.allocation_size();
+        tables[from] = low;
+        tables.reserve_exact(1);
+        tables.push(high);
+        self.put_back(tables, bytes);
     }
 
-    /// Returns memory after removals: joins the last table with its partner, or shrinks a sparse one.
+    /// Returns memory after removals: joins the last table with its partner, or shrinks the sparse one of a hash.
     #[cold]
     #[inline(never)]
-    fn give_back(&mut self, index: usize, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
-        if self.tables.len() > 1 && self.len * 4 < self.tables.len() * Self::TARGET {
-            let mut tables = mem::take(&mut self.tables).into_vec();
-            let before: usize;
-            if let Some(last) = tables.pop() {
-                let (into, _) = Self::partner(tables.len());
-                let into = &mut tables[into];
-                before = last.allocation_size()
-                    + into.allocation_size()
-                    + mem::size_of::<HashTable<E>>();
-                for entry in last {
-                    into.insert_unique(rehash(&entry), entry, rehash);
-                }
-                *bytes = *bytes + into.allocation_size() - before;
+    fn give_back(&mut self, hash: u64, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
+        if self.len * 4 < self.many.len() * Self::TARGET {
+            let mut tables = self.take_out(bytes);
+            let last = tables.pop().unwrap_or_default();
+            let (into, _) = Self::partner(tables.len());
+            let into = &mut tables[into];
+            *bytes -= last.allocation_size() + into.allocation_size();
+            for entry in last {
+                into.insert_unique(rehash(&entry), entry, rehash);
             }
-            self.tables = tables.into_boxed_slice();
-            self.mask = self.tables.len().next_power_of_two() - 1;
+            *bytes += into.allocation_size();
+            self.put_back(tables, bytes);
         } else {
-            let table = &mut self.tables[index];
+            let table = self.table_mut(hash);
             let before = table.allocation_size();
             table.shrink_to(table.len() * 2, rehash);
             *bytes = *bytes + table.allocation_size() - before;
@@ -281,10 +312,10 @@ impl<E> Tables<E> {
         mut sink: impl FnMut(E),
     ) -> bool {
         while *budget > 0 {
-            let Some(table) = self.tables.get_mut(cursor.table) else {
+            let Some(table) = self.tables_mut().get_mut(cursor.table) else {
                 *cursor = BucketCursor::default();
                 if self.len == 0 {
-                    *bytes -= self.directory_bytes();
+                    *bytes -= size_of_val(&*self.many);
                     *self = Self::default();
                     return false;
                 }
@@ -319,7 +350,7 @@ impl<E> Tables<E> {
         buckets: &mut usize,
         mut visit: impl FnMut(&'a E),
     ) -> bool {
-        while let Some(table) = self.tables.get(cursor.table) {
+        while let Some(table) = self.tables().get(cursor.table) {
             if table.is_empty() || cursor.bucket >= table.num_buckets() {
                 *cursor = BucketCursor {
                     table: cursor.table + 1,
@@ -350,16 +381,13 @@ impl<E> Tables<E> {
     ) {
         let in_slice =
             |entry: &&E| (rehash(entry) >> SPREAD_SHIFT) as usize & (slices - 1) == slice;
-        if self.mask < slices {
-            let table = self.tables.get(self.index((slice as u64) << SPREAD_SHIFT));
-            table
-                .into_iter()
-                .flat_map(HashTable::iter)
-                .filter(in_slice)
-                .for_each(&mut visit);
+        let tables = self.tables();
+        if tables.len() <= slices {
+            let table = &tables[Self::index((slice as u64) << SPREAD_SHIFT, self.many.len())];
+            table.iter().filter(in_slice).for_each(&mut visit);
         } else {
             // The tables are split finer than the slices: those of a slice have numbers that end in it.
-            let tables = self.tables.iter().skip(slice).step_by(slices);
+            let tables = tables.iter().skip(slice).step_by(slices);
             tables.flat_map(HashTable::iter).for_each(&mut visit);
         }
     }
