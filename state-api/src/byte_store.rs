@@ -19,6 +19,15 @@ pub enum BatchEntry {
     Delete(Column, Vec<u8>),
 }
 
+impl BatchEntry {
+    /// Returns the column that is changed.
+    #[must_use]
+    pub fn column(&self) -> Column {
+        let (Self::Put(column, ..) | Self::Merge(column, ..) | Self::Delete(column, ..)) = self;
+        *column
+    }
+}
+
 /// Changes that are applied together, in order.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
@@ -39,6 +48,8 @@ pub struct Page {
 /// Implemented by backends; called by `managed-state` on the task's thread only, so it needs no lock and may be `!Send`.
 /// Keys are compared as unsigned bytes. Nothing is durable on return: durability comes from snapshots.
 /// After an error other than `InvalidArgument` the store is poisoned and says so on each further call.
+///
+/// Five functions must be written; the others have defaults in terms of these, to be replaced where the store does better.
 ///
 /// The rules are functions of `backend-testkit`, module `store_rules`, run by `byte_store_conformance!`:
 /// - Columns are apart and known by name (`columns_are_apart_and_known_by_name`); one that was not opened is refused and
@@ -63,13 +74,24 @@ pub trait ByteStore {
     ///
     /// # Errors
     /// Those of the store.
-    fn get(&self, column: Column, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+    fn get(&self, column: Column, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let (mut end, mut page) = (key.to_vec(), Page::default());
+        end.push(0);
+        self.scan(column, key, Some(&end), 1, &mut page)?;
+        let found = page.entries.pop();
+        value.clear();
+        value.extend_from_slice(found.as_ref().map_or(&[], |(_, value)| value));
+        Ok(found.is_some())
+    }
 
     /// Sets the value of a key.
     ///
     /// # Errors
     /// Those of the store.
-    fn put(&mut self, column: Column, key: &[u8], value: &[u8]) -> Result<()>;
+    fn put(&mut self, column: Column, key: &[u8], value: &[u8]) -> Result<()> {
+        let entries = vec![BatchEntry::Put(column, key.to_vec(), value.to_vec())];
+        self.write(WriteBatch { entries })
+    }
 
     /// Appends bytes to the value of a key, which is empty if there is none.
     ///
@@ -86,13 +108,29 @@ pub trait ByteStore {
     ///
     /// # Errors
     /// Those of the store.
-    fn delete(&mut self, column: Column, key: &[u8]) -> Result<()>;
+    fn delete(&mut self, column: Column, key: &[u8]) -> Result<()> {
+        let entries = vec![BatchEntry::Delete(column, key.to_vec())];
+        self.write(WriteBatch { entries })
+    }
 
     /// Removes all keys from `start` (included) to `end` (excluded; `None` is past the last key).
     ///
     /// # Errors
     /// Those of the store.
-    fn delete_range(&mut self, column: Column, start: &[u8], end: Option<&[u8]>) -> Result<()>;
+    fn delete_range(&mut self, column: Column, start: &[u8], end: Option<&[u8]>) -> Result<()> {
+        const PAGE: usize = 1024;
+        let mut page = Page::default();
+        loop {
+            self.scan(column, start, end, PAGE, &mut page)?;
+            let full = page.entries.len() == PAGE;
+            let delete = |(key, _)| BatchEntry::Delete(column, key);
+            let entries = page.entries.drain(..).map(delete).collect();
+            self.write(WriteBatch { entries })?;
+            if !full {
+                return Ok(());
+            }
+        }
+    }
 
     /// Applies changes in order; all or none of them.
     ///
