@@ -68,9 +68,11 @@ impl JobStore {
         let mut report = DeleteReport::default();
         for batch in objects.chunks(BATCH) {
             self.check_fenced().await?;
-            let deletions = batch
+            // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
+            let deletions: Vec<_> = batch
                 .iter()
-                .map(|object| async move { (object.to_string(), self.delete_one(object).await) });
+                .map(|object| async move { (object.to_string(), self.delete_one(object).await) })
+                .collect();
             let mut deletions = stream::iter(deletions).buffer_unordered(CONCURRENT);
             while let Some((object, outcome)) = deletions.next().await {
                 match outcome {

@@ -50,7 +50,7 @@ pub(crate) fn table_hash<N: StateKey>(key_hash: u64, namespace: &N, seed: u64) -
         hash = hash.rotate_left(23) ^ namespace.stable_hash();
     }
     // Multiply and fold: the table takes its bits from both ends.
-    let product = u128::from(hash) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+    let product = u128::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
