@@ -169,6 +169,7 @@ fn merge_values<T: StateType, N: StateKey>(
     // Read first: a merge that fails must leave all of them alone.
     let mut merged: Option<T> = take_up(&mut state.at(store, key, target))?.0;
     let mut consumed: Vec<&N> = Vec::new();
+    let mut any = false;
     for source in sources.iter().filter(|source| *source != target) {
         if consumed.contains(&source) {
             continue;
@@ -177,20 +178,18 @@ fn merge_values<T: StateType, N: StateKey>(
         if stored {
             consumed.push(source);
         }
+        any |= value.is_some();
         match (&mut merged, value) {
             (Some(into), Some(value)) => merge(into, value)?,
             (None, value) => merged = value,
             (Some(_), None) => {}
         }
     }
-    if consumed.is_empty() {
-        return Ok(());
-    }
     for source in consumed {
         state.at(store, key, source).delete()?;
     }
     match merged {
-        Some(merged) => state.at(store, key, target).write(&merged),
-        None => Ok(()),
+        Some(merged) if any => state.at(store, key, target).write(&merged),
+        _ => Ok(()),
     }
 }

@@ -216,6 +216,30 @@ fn k_182_a_merge_takes_what_is_alive_and_renews_it() {
     assert_eq!(t.at(219).value().get().unwrap(), Some(10));
     assert_eq!(t.at(220).value().get().unwrap(), None);
 
+    // Sources of which none is alive leave the target's time alone.
+    t.at(300);
+    t.value().set(5).unwrap();
+    merge_reducing(
+        &mut t.state,
+        &mut t.f.store,
+        &key,
+        &1u32,
+        &[2, 3],
+        &|a: &u64, b| Ok(a + b),
+    )
+    .unwrap();
+    assert_eq!(t.at(399).value().get().unwrap(), Some(5));
+    merge_reducing(
+        &mut t.state,
+        &mut t.f.store,
+        &key,
+        &1u32,
+        &[2, 3],
+        &|a: &u64, b| Ok(a + b),
+    )
+    .unwrap();
+    assert_eq!(t.at(400).value().get().unwrap(), None);
+
     let mut t = Timed::new(StateKind::List, ttl());
     for (now, namespace, n) in [(0, 1u32, 1u64), (60, 2, 10)] {
         t.at(now);
