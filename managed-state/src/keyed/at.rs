@@ -18,7 +18,9 @@ use super::timers::TimersView;
 use super::token::{
     AggregatingState, ListState, MapState, ReducingState, Slot, SortedMapState, Timers, ValueState,
 };
-use super::view::{AggregatingView, ListView, MapView, ReducingView, SortedMapView, ValueView, View};
+use super::view::{
+    AggregatingView, ListView, MapView, ReducingView, SortedMapView, ValueView, View,
+};
 
 /// The namespace of state that has none.
 const VOID: &() = &();
@@ -40,12 +42,21 @@ impl<'a, K: StateKey> At<'a, K> {
     #[inline(always)]
     pub(crate) fn new(states: &'a mut KeyedStates<K>, key: &'a K) -> Self {
         let hash = key.stable_hash();
-        let group = states.cx.hash.group_with_hash(key, hash, states.cx.max_parallelism);
+        let group = states
+            .cx
+            .hash
+            .group_with_hash(key, hash, states.cx.max_parallelism);
         if let Slots::Bytes(bytes) = &mut states.slots {
             bytes.bind(key, group);
         }
         let place = group.index().wrapping_sub(states.cx.range.start().index());
-        Self { states, key, hash, group, place }
+        Self {
+            states,
+            key,
+            hash,
+            group,
+            place,
+        }
     }
 
     /// Returns the key.
@@ -81,7 +92,13 @@ impl<'a, K: StateKey> At<'a, K> {
         }
         let limit = self.states.memory_limit();
         let hash = table_hash(self.hash, namespace, self.states.cx.seed);
-        let address = Address { group: self.place, hash, key: self.key, namespace, limit };
+        let address = Address {
+            group: self.place,
+            hash,
+            key: self.key,
+            namespace,
+            limit,
+        };
         Ok((index, &mut self.states.slots, address))
     }
 
@@ -148,7 +165,10 @@ impl<'a, K: StateKey> At<'a, K> {
 
     /// Returns a map state without namespace.
     #[inline(always)]
-    pub fn map<MK: StateKey, MV: StateType>(&mut self, state: MapState<MK, MV>) -> MapView<'_, K, (), MK, MV> {
+    pub fn map<MK: StateKey, MV: StateType>(
+        &mut self,
+        state: MapState<MK, MV>,
+    ) -> MapView<'_, K, (), MK, MV> {
         self.map_in(state, VOID)
     }
 
@@ -209,7 +229,10 @@ impl<'a, K: StateKey> At<'a, K> {
 
     /// Returns a reducing state without namespace.
     #[inline(always)]
-    pub fn reducing<T: StateType>(&mut self, state: ReducingState<T>) -> ReducingView<'_, K, (), T> {
+    pub fn reducing<T: StateType>(
+        &mut self,
+        state: ReducingState<T>,
+    ) -> ReducingView<'_, K, (), T> {
         self.reducing_in(state, VOID)
     }
 
@@ -241,7 +264,10 @@ impl<'a, K: StateKey> At<'a, K> {
 
     /// Returns an aggregating state without namespace.
     #[inline(always)]
-    pub fn aggregating<A: Aggregator>(&mut self, state: AggregatingState<A>) -> AggregatingView<'_, K, (), A> {
+    pub fn aggregating<A: Aggregator>(
+        &mut self,
+        state: AggregatingState<A>,
+    ) -> AggregatingView<'_, K, (), A> {
         self.aggregating_in(state, VOID)
     }
 
@@ -280,7 +306,11 @@ impl<'a, K: StateKey> At<'a, K> {
 
     /// Returns the timers of this key in a namespace.
     #[inline(always)]
-    pub fn timers_in<'s, N: StateKey>(&'s mut self, timers: Timers<N>, namespace: &'s N) -> TimersView<'s, K, N> {
+    pub fn timers_in<'s, N: StateKey>(
+        &'s mut self,
+        timers: Timers<N>,
+        namespace: &'s N,
+    ) -> TimersView<'s, K, N> {
         TimersView::new(self.states, timers.slot(), self.group, self.key, namespace)
     }
 
@@ -322,14 +352,20 @@ impl<'a, K: StateKey> At<'a, K> {
         match self.locate(state.slot(), target)? {
             (index, Slots::Live(live), at) => {
                 type ReducingSlot<K, N, T, S> = TableSlot<K, N, ValueForm<T, S>, ReducingExtra<T>>;
-                match live.find::<ReducingSlot<K, N, T, Plain<T>>, ReducingSlot<K, N, T, Timed<T>>>(index) {
+                match live
+                    .find::<ReducingSlot<K, N, T, Plain<T>>, ReducingSlot<K, N, T, Timed<T>>>(index)
+                {
                     Some(Found::Plain(slot)) => {
                         let reduce = Arc::clone(&slot.extra.reduce);
-                        merge_values(slot, at, key_hash, sources, |into, value| reduce_into(&reduce, into, value))
+                        merge_values(slot, at, key_hash, sources, |into, value| {
+                            reduce_into(&reduce, into, value)
+                        })
                     }
                     Some(Found::Timed(slot)) => {
                         let reduce = Arc::clone(&slot.extra.reduce);
-                        merge_values(slot, at, key_hash, sources, |into, value| reduce_into(&reduce, into, value))
+                        merge_values(slot, at, key_hash, sources, |into, value| {
+                            reduce_into(&reduce, into, value)
+                        })
                     }
                     None => Err(wrong_type()),
                 }
@@ -366,7 +402,9 @@ impl<'a, K: StateKey> At<'a, K> {
                     None => Err(wrong_type()),
                 }
             }
-            (index, Slots::Bytes(bytes), _) => bytes.merge_aggregating::<A, N>(index, target, sources),
+            (index, Slots::Bytes(bytes), _) => {
+                bytes.merge_aggregating::<A, N>(index, target, sources)
+            }
         }
     }
 
@@ -407,7 +445,9 @@ impl<'a, K: StateKey> At<'a, K> {
         mut f: impl FnMut(&mut At<'_, K>, &MK, &MV) -> Result<()>,
     ) -> Result<()> {
         let entries = self.map_in(state, namespace).entries()?;
-        entries.iter().try_for_each(|(key, value)| f(self, key, value))
+        entries
+            .iter()
+            .try_for_each(|(key, value)| f(self, key, value))
     }
 
     /// As [`for_each_entry`](Self::for_each_entry), for a sorted map, in order.
@@ -420,7 +460,9 @@ impl<'a, K: StateKey> At<'a, K> {
         mut f: impl FnMut(&mut At<'_, K>, &MK, &MV) -> Result<()>,
     ) -> Result<()> {
         let entries = self.sorted_map(state).entries()?;
-        entries.iter().try_for_each(|(key, value)| f(self, key, value))
+        entries
+            .iter()
+            .try_for_each(|(key, value)| f(self, key, value))
     }
 }
 
@@ -461,5 +503,6 @@ fn reduce_into<T>(reduce: &ReduceFn<T>, into: &mut T, value: T) -> Result<()> {
 
 #[cold]
 fn misrouted(group: KeyGroup) -> Error {
-    Error::bug("a record reached a subtask that does not own its key group").with("key group", group)
+    Error::bug("a record reached a subtask that does not own its key group")
+        .with("key group", group)
 }

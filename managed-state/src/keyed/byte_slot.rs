@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use state_api::access::Aggregator;
 use state_api::{
-    ByteStore, Column, Error, KeyGroup, KeyGroupRange, KeyedHandle, OrderedKey, RestoreContext, Result, Snapshot,
-    SnapshotKind, SnapshotRequest, StateKey, StateKind, StateMeta, StateType, TtlConfig,
+    ByteStore, Column, Error, KeyGroup, KeyGroupRange, KeyedHandle, OrderedKey, RestoreContext,
+    Result, Snapshot, SnapshotKind, SnapshotRequest, StateKey, StateKind, StateMeta, StateType,
+    TtlConfig,
 };
 
 use super::context::KeyedContext;
@@ -14,7 +15,8 @@ use super::live_timers::Popped;
 use super::register::{AggregatingExtra, ReducingExtra, ValueExtra};
 use super::states::wrong_type;
 use crate::bytes::{
-    self, ByteAggregating, ByteKey, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteState, ByteTimers, ByteValue,
+    self, ByteAggregating, ByteKey, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteState,
+    ByteTimers, ByteValue,
 };
 use crate::format::{CanonicalColumn, canonical_snapshot, restore_into_store};
 
@@ -43,7 +45,8 @@ pub(crate) struct ByteSlots {
 }
 
 /// Rewrites the values of a restored column for the type that is registered now.
-pub(crate) type MigrateColumn = fn(&mut dyn ByteStore, Column, &StateMeta, &StateMeta, i64) -> Result<()>;
+pub(crate) type MigrateColumn =
+    fn(&mut dyn ByteStore, Column, &StateMeta, &StateMeta, i64) -> Result<()>;
 
 impl ByteSlots {
     pub(crate) fn new(store: Box<dyn ByteStore>, cx: &KeyedContext) -> Self {
@@ -65,31 +68,61 @@ impl ByteSlots {
         self.key.bind(key, group);
     }
 
-    pub(crate) async fn restore(&mut self, handles: &[KeyedHandle], cx: &RestoreContext) -> Result<()> {
+    pub(crate) async fn restore(
+        &mut self,
+        handles: &[KeyedHandle],
+        cx: &RestoreContext,
+    ) -> Result<()> {
         let format = self.store.native().map(|native| native.format().to_owned());
         let is_native = |handle: &KeyedHandle| Some(handle.format()) == format.as_deref();
         let columns = if handles.iter().any(is_native) {
             if !handles.iter().all(is_native) {
-                return Err(Error::incompatible("parts of the snapshot are in different formats"));
+                return Err(Error::incompatible(
+                    "parts of the snapshot are in different formats",
+                ));
             }
-            let native = self.store.native().ok_or_else(|| Error::bug("a format without native snapshots"))?;
+            let native = self
+                .store
+                .native()
+                .ok_or_else(|| Error::bug("a format without native snapshots"))?;
             native.restore(handles, self.range, cx).await?
         } else {
-            restore_into_store(handles, self.range, self.prefix_len, self.store.as_mut(), &*cx.storage).await?
+            restore_into_store(
+                handles,
+                self.range,
+                self.prefix_len,
+                self.store.as_mut(),
+                &*cx.storage,
+            )
+            .await?
         };
-        let by_name = columns.into_iter().map(|(column, meta)| (Arc::clone(&meta.name), (column, meta)));
+        let by_name = columns
+            .into_iter()
+            .map(|(column, meta)| (Arc::clone(&meta.name), (column, meta)));
         self.unregistered.extend(by_name);
         Ok(())
     }
 
-    pub(crate) fn snapshot(&mut self, request: &SnapshotRequest) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
-        let registered = self.slots.iter().map(|slot| (slot.state.column(), &slot.meta, slot.ttl));
-        let carried = self.unregistered.values().map(|(column, meta)| (*column, meta, None));
+    pub(crate) fn snapshot(
+        &mut self,
+        request: &SnapshotRequest,
+    ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+        let registered = self
+            .slots
+            .iter()
+            .map(|slot| (slot.state.column(), &slot.meta, slot.ttl));
+        let carried = self
+            .unregistered
+            .values()
+            .map(|(column, meta)| (*column, meta, None));
         let columns: Vec<_> = registered.chain(carried).collect();
         if request.kind != SnapshotKind::CanonicalSavepoint
             && let Some(native) = self.store.native()
         {
-            let states: Vec<_> = columns.iter().map(|(column, meta, _)| (*column, (*meta).clone())).collect();
+            let states: Vec<_> = columns
+                .iter()
+                .map(|(column, meta, _)| (*column, (*meta).clone()))
+                .collect();
             return native.snapshot(request, &states);
         }
         let columns = columns
@@ -102,7 +135,12 @@ impl ByteSlots {
                 }
             })
             .collect();
-        Ok(canonical_snapshot(self.store.view()?, columns, self.range, self.prefix_len))
+        Ok(canonical_snapshot(
+            self.store.view()?,
+            columns,
+            self.range,
+            self.prefix_len,
+        ))
     }
 
     pub(crate) fn entries(&self, index: u32) -> Result<u64> {
@@ -121,7 +159,8 @@ impl ByteSlots {
         if let Some((column, old)) = self.unregistered.get(&meta.name) {
             let origin = Origin::resolve(old, &meta, now_ms)?;
             if !origin.is_unchanged(&meta) {
-                migrate(self.store.as_mut(), *column, old, &meta, now_ms).map_err(|e| e.with("state", &meta.name))?;
+                migrate(self.store.as_mut(), *column, old, &meta, now_ms)
+                    .map_err(|e| e.with("state", &meta.name))?;
             }
             self.unregistered.remove(&meta.name);
         }
@@ -129,7 +168,13 @@ impl ByteSlots {
         let state = ByteState::new(column, &meta, ttl, Arc::clone(&self.cx.clock));
         let timers = (meta.kind == StateKind::Timer)
             .then(|| ByteTimers::new(column, &meta, self.range, self.prefix_len));
-        self.slots.push(ByteSlot { state, meta, ttl, extra, timers });
+        self.slots.push(ByteSlot {
+            state,
+            meta,
+            ttl,
+            extra,
+            timers,
+        });
         Ok(self.slots.len() - 1)
     }
 
@@ -138,13 +183,24 @@ impl ByteSlots {
         Ok((self.store.as_mut(), slot, &self.key))
     }
 
-    pub(crate) fn value<T: StateType, N: StateKey>(&mut self, index: usize, namespace: &N) -> Result<ByteValue<'_, T>> {
+    pub(crate) fn value<T: StateType, N: StateKey>(
+        &mut self,
+        index: usize,
+        namespace: &N,
+    ) -> Result<ByteValue<'_, T>> {
         let (store, slot, key) = self.slot(index)?;
         let extra = extra::<ValueExtra<T>>(&slot.extra)?;
-        Ok(ByteValue::new(slot.state.at(store, key, namespace), extra.default.as_ref()))
+        Ok(ByteValue::new(
+            slot.state.at(store, key, namespace),
+            extra.default.as_ref(),
+        ))
     }
 
-    pub(crate) fn list<T: StateType, N: StateKey>(&mut self, index: usize, namespace: &N) -> Result<ByteList<'_, T>> {
+    pub(crate) fn list<T: StateType, N: StateKey>(
+        &mut self,
+        index: usize,
+        namespace: &N,
+    ) -> Result<ByteList<'_, T>> {
         let (store, slot, key) = self.slot(index)?;
         Ok(ByteList::new(slot.state.at(store, key, namespace)))
     }
@@ -174,7 +230,10 @@ impl ByteSlots {
     ) -> Result<ByteReducing<'_, T>> {
         let (store, slot, key) = self.slot(index)?;
         let extra = extra::<ReducingExtra<T>>(&slot.extra)?;
-        Ok(ByteReducing::new(slot.state.at(store, key, namespace), &*extra.reduce))
+        Ok(ByteReducing::new(
+            slot.state.at(store, key, namespace),
+            &*extra.reduce,
+        ))
     }
 
     pub(crate) fn aggregating<A: Aggregator, N: StateKey>(
@@ -184,10 +243,18 @@ impl ByteSlots {
     ) -> Result<ByteAggregating<'_, A>> {
         let (store, slot, key) = self.slot(index)?;
         let extra = extra::<AggregatingExtra<A>>(&slot.extra)?;
-        Ok(ByteAggregating::new(slot.state.at(store, key, namespace), &extra.aggregator))
+        Ok(ByteAggregating::new(
+            slot.state.at(store, key, namespace),
+            &extra.aggregator,
+        ))
     }
 
-    pub(crate) fn merge_lists<N: StateKey>(&mut self, index: usize, target: &N, sources: &[N]) -> Result<()> {
+    pub(crate) fn merge_lists<N: StateKey>(
+        &mut self,
+        index: usize,
+        target: &N,
+        sources: &[N],
+    ) -> Result<()> {
         let (store, slot, key) = self.slot(index)?;
         bytes::merge_lists(&mut slot.state, store, key, target, sources)
     }
@@ -211,7 +278,14 @@ impl ByteSlots {
     ) -> Result<()> {
         let (store, slot, key) = self.slot(index)?;
         let extra = extra::<AggregatingExtra<A>>(&slot.extra)?;
-        bytes::merge_aggregating(&mut slot.state, store, key, target, sources, &extra.aggregator)
+        bytes::merge_aggregating(
+            &mut slot.state,
+            store,
+            key,
+            target,
+            sources,
+            &extra.aggregator,
+        )
     }
 
     pub(crate) fn column(&self, index: usize) -> Result<Column> {
@@ -231,12 +305,22 @@ impl ByteSlots {
         Ok((store, slot.timers.as_mut().ok_or_else(wrong_type)?, key))
     }
 
-    pub(crate) fn set_timer<N: StateKey>(&mut self, index: usize, time: i64, namespace: &N) -> Result<bool> {
+    pub(crate) fn set_timer<N: StateKey>(
+        &mut self,
+        index: usize,
+        time: i64,
+        namespace: &N,
+    ) -> Result<bool> {
         let (store, timers, key) = self.timers(index)?;
         timers.add(store, key, namespace, time)
     }
 
-    pub(crate) fn remove_timer<N: StateKey>(&mut self, index: usize, time: i64, namespace: &N) -> Result<bool> {
+    pub(crate) fn remove_timer<N: StateKey>(
+        &mut self,
+        index: usize,
+        time: i64,
+        namespace: &N,
+    ) -> Result<bool> {
         let (store, timers, key) = self.timers(index)?;
         timers.remove(store, key, namespace, time)
     }
@@ -249,7 +333,10 @@ impl ByteSlots {
     pub(crate) fn pop_due(&mut self, index: usize, up_to: i64) -> Result<Option<Popped>> {
         let (store, timers, _) = self.timers(index)?;
         let due = timers.pop_due(store, up_to)?;
-        Ok(due.map(|timer| Popped { time: timer.time, composite: timer.composite.into() }))
+        Ok(due.map(|timer| Popped {
+            time: timer.time,
+            composite: timer.composite.into(),
+        }))
     }
 }
 

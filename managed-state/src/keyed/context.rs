@@ -24,7 +24,12 @@ pub struct KeyedContext {
 impl KeyedContext {
     /// Creates a context for one subtask: hash `holdfast-1`, no memory limit, 25 % for frozen layers.
     #[must_use]
-    pub fn new(max_parallelism: MaxParallelism, range: KeyGroupRange, clock: Arc<dyn Clock>, seed: u64) -> Self {
+    pub fn new(
+        max_parallelism: MaxParallelism,
+        range: KeyGroupRange,
+        clock: Arc<dyn Clock>,
+        seed: u64,
+    ) -> Self {
         Self {
             max_parallelism,
             range,
@@ -42,6 +47,11 @@ impl KeyedContext {
     /// `InvalidArgument` when the number of key groups is out of range.
     pub fn single(max_parallelism: u32, clock: Arc<dyn Clock>) -> Result<Self> {
         let max_parallelism = MaxParallelism::new(max_parallelism)?;
-        Ok(Self::new(max_parallelism, max_parallelism.all_groups(), clock, 0))
+        Ok(Self::new(
+            max_parallelism,
+            max_parallelism.all_groups(),
+            clock,
+            0,
+        ))
     }
 }

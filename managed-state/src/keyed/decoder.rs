@@ -2,7 +2,9 @@
 
 use state_api::compat::{check, migrate};
 use state_api::wire::take_array;
-use state_api::{CodecKind, Compatibility, Error, Position, Result, StateMeta, StateType, TypeMeta};
+use state_api::{
+    CodecKind, Compatibility, Error, Position, Result, StateMeta, StateType, TypeMeta,
+};
 
 /// Decodes values that an older program may have written.
 #[derive(Clone, Debug)]
@@ -52,19 +54,33 @@ impl Origin {
             .with("state", &new.name));
         }
         same(&new.name, "key", Position::Key, &old.key, &new.key)?;
-        same(&new.name, "namespace", Position::Namespace, &old.namespace, &new.namespace)?;
+        same(
+            &new.name,
+            "namespace",
+            Position::Namespace,
+            &old.namespace,
+            &new.namespace,
+        )?;
         match (&old.map_key, &new.map_key) {
             (Some(old), Some(new_key)) => {
                 same(&new.name, "map key", Position::MapKey, old, new_key)?;
             }
             (None, None) => {}
-            _ => return Err(Error::corrupt("a map state lacks its map key type").with("state", &new.name)),
+            _ => {
+                return Err(
+                    Error::corrupt("a map state lacks its map key type").with("state", &new.name)
+                );
+            }
         }
         let value = match resolve(&new.name, "value", Position::Value, &old.value, &new.value)? {
             true => Decoder::AsIs(new.value.codec),
             false => Decoder::Migrate(Box::new(old.value.clone())),
         };
-        Ok(Self { value, timed: old.ttl_ms.is_some(), now_ms })
+        Ok(Self {
+            value,
+            timed: old.ttl_ms.is_some(),
+            now_ms,
+        })
     }
 
     /// Returns whether entries can be taken over byte by byte.
@@ -75,12 +91,22 @@ impl Origin {
     /// Takes the timestamp before a value, or returns the time of the restore if there is none.
     #[inline]
     pub(crate) fn take_stamp(&self, input: &mut &[u8]) -> Result<i64> {
-        if self.timed { take_array(input).map(i64::from_le_bytes) } else { Ok(self.now_ms) }
+        if self.timed {
+            take_array(input).map(i64::from_le_bytes)
+        } else {
+            Ok(self.now_ms)
+        }
     }
 }
 
 /// Returns whether the bytes can be read as they are; false if they must be migrated.
-fn resolve(state: &str, part: &str, position: Position, old: &TypeMeta, new: &TypeMeta) -> Result<bool> {
+fn resolve(
+    state: &str,
+    part: &str,
+    position: Position,
+    old: &TypeMeta,
+    new: &TypeMeta,
+) -> Result<bool> {
     match check(old, new, position) {
         Compatibility::AsIs => Ok(true),
         Compatibility::Migrates { .. } => Ok(false),
@@ -96,8 +122,10 @@ fn same(state: &str, part: &str, position: Position, old: &TypeMeta, new: &TypeM
     if resolve(state, part, position, old, new)? {
         return Ok(());
     }
-    Err(Error::incompatible(format!("the {part} of a state can't be migrated"))
-        .with("state", state)
-        .with("old", &old.schema)
-        .with("new", &new.schema))
+    Err(
+        Error::incompatible(format!("the {part} of a state can't be migrated"))
+            .with("state", state)
+            .with("old", &old.schema)
+            .with("new", &new.schema),
+    )
 }

@@ -18,7 +18,11 @@ impl<K: StateKey> KeyedStates<K> {
     /// `InvalidArgument` when the state has namespaces of another type; those of the backend.
     pub fn keys<N: StateKey>(&mut self, state: &str, namespace: &N) -> Result<Vec<K>> {
         let pairs = self.keys_and_namespaces::<N>(state)?;
-        Ok(pairs.into_iter().filter(|(_, found)| found == namespace).map(|(key, _)| key).collect())
+        Ok(pairs
+            .into_iter()
+            .filter(|(_, found)| found == namespace)
+            .map(|(key, _)| key)
+            .collect())
     }
 
     /// Returns each pair of key and namespace once that has something in a state; none for a name that is not registered.
@@ -27,7 +31,9 @@ impl<K: StateKey> KeyedStates<K> {
     /// As [`keys`](Self::keys).
     pub fn keys_and_namespaces<N: StateKey>(&mut self, state: &str) -> Result<Vec<(K, N)>> {
         let mut all = Vec::new();
-        let Some((index, mut walk)) = self.walk::<N>(state)? else { return Ok(all) };
+        let Some((index, mut walk)) = self.walk::<N>(state)? else {
+            return Ok(all);
+        };
         while self.next_page(index, &mut walk, &mut all)? {}
         Ok(all)
     }
@@ -45,7 +51,9 @@ impl<K: StateKey> KeyedStates<K> {
         namespace: &N,
         mut f: impl FnMut(&mut At<'_, K>) -> Result<()>,
     ) -> Result<()> {
-        let Some((index, mut walk)) = self.walk::<N>(state)? else { return Ok(()) };
+        let Some((index, mut walk)) = self.walk::<N>(state)? else {
+            return Ok(());
+        };
         let mut page: Vec<(K, N)> = Vec::new();
         loop {
             page.clear();
@@ -60,7 +68,9 @@ impl<K: StateKey> KeyedStates<K> {
     }
 
     fn walk<N: StateKey>(&self, state: &str) -> Result<Option<(usize, Walk<K, N>)>> {
-        let Some(index) = self.names.get(state).map(|index| *index as usize) else { return Ok(None) };
+        let Some(index) = self.names.get(state).map(|index| *index as usize) else {
+            return Ok(None);
+        };
         let namespace = match &self.slots {
             Slots::Live(live) => live.slots[index].slot.meta().namespace.clone(),
             Slots::Bytes(bytes) => bytes.meta(index)?.namespace.clone(),
@@ -71,13 +81,27 @@ impl<K: StateKey> KeyedStates<K> {
                 .with("namespace", namespace));
         }
         Ok(Some(match &self.slots {
-            Slots::Live(_) => (index, Walk::Live { group: 0, cursor: PageCursor::default() }),
-            Slots::Bytes(bytes) => (index, Walk::Bytes(KeyPages::new(bytes.column(index)?, bytes.prefix_len()))),
+            Slots::Live(_) => (
+                index,
+                Walk::Live {
+                    group: 0,
+                    cursor: PageCursor::default(),
+                },
+            ),
+            Slots::Bytes(bytes) => (
+                index,
+                Walk::Bytes(KeyPages::new(bytes.column(index)?, bytes.prefix_len())),
+            ),
         }))
     }
 
     /// Appends the next page of pairs; returns false if there is none after it.
-    fn next_page<N: StateKey>(&self, index: usize, walk: &mut Walk<K, N>, pairs: &mut Vec<(K, N)>) -> Result<bool> {
+    fn next_page<N: StateKey>(
+        &self,
+        index: usize,
+        walk: &mut Walk<K, N>,
+        pairs: &mut Vec<(K, N)>,
+    ) -> Result<bool> {
         match (walk, &self.slots) {
             (Walk::Live { group, cursor }, Slots::Live(live)) => {
                 if *group >= self.cx.range.len() {
@@ -89,7 +113,9 @@ impl<K: StateKey> KeyedStates<K> {
                 }
                 Ok(*group < self.cx.range.len())
             }
-            (Walk::Bytes(pages), Slots::Bytes(bytes)) => pages.next_page(bytes.store.as_ref(), pairs),
+            (Walk::Bytes(pages), Slots::Bytes(bytes)) => {
+                pages.next_page(bytes.store.as_ref(), pairs)
+            }
             _ => Err(Error::bug("a walk over the other representation")),
         }
     }

@@ -39,10 +39,22 @@ pub(crate) trait Form: Clone + Send + Sync + 'static {
     fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool;
 
     /// Writes the entries of a cell; `composite` is key ‖ namespace.
-    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>);
+    fn encode(
+        &self,
+        composite: &[u8],
+        cell: &Self::Cell,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    );
 
     /// Adds one entry to a cell, or makes a cell of it. `map_key` is what follows the composite.
-    fn decode(&self, origin: &Origin, map_key: &[u8], value: &[u8], cell: Option<&mut Self::Cell>) -> Result<Option<Self::Cell>>;
+    fn decode(
+        &self,
+        origin: &Origin,
+        map_key: &[u8],
+        value: &[u8],
+        cell: Option<&mut Self::Cell>,
+    ) -> Result<Option<Self::Cell>>;
 }
 
 /// Appends `[timestamp] ‖ value`.
@@ -72,7 +84,9 @@ fn no_map_key(map_key: &[u8]) -> Result<()> {
     if map_key.is_empty() {
         return Ok(());
     }
-    Err(Error::corrupt("bytes are left over behind a key and namespace"))
+    Err(Error::corrupt(
+        "bytes are left over behind a key and namespace",
+    ))
 }
 
 /// Value, reducing and aggregating states: one entry.
@@ -83,7 +97,10 @@ pub(crate) struct ValueForm<T, S> {
 
 impl<T, S> ValueForm<T, S> {
     pub(crate) fn new(codec: CodecKind) -> Self {
-        Self { codec, types: PhantomData }
+        Self {
+            codec,
+            types: PhantomData,
+        }
     }
 }
 
@@ -107,13 +124,28 @@ impl<T: StateType, S: Stamped<T>> Form for ValueForm<T, S> {
     }
 
     #[inline]
-    fn encode(&self, composite: &[u8], cell: &S, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+    fn encode(
+        &self,
+        composite: &[u8],
+        cell: &S,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    ) {
         if !is_dropped(filter, cell) {
-            out.entry_with(|out| out.extend_from_slice(composite), |out| put_stored(self.codec, cell, out));
+            out.entry_with(
+                |out| out.extend_from_slice(composite),
+                |out| put_stored(self.codec, cell, out),
+            );
         }
     }
 
-    fn decode(&self, origin: &Origin, map_key: &[u8], value: &[u8], cell: Option<&mut S>) -> Result<Option<S>> {
+    fn decode(
+        &self,
+        origin: &Origin,
+        map_key: &[u8],
+        value: &[u8],
+        cell: Option<&mut S>,
+    ) -> Result<Option<S>> {
         no_map_key(map_key)?;
         if cell.is_some() {
             return Err(Error::corrupt("a key and namespace has two values"));
@@ -130,7 +162,10 @@ pub(crate) struct ListForm<T, S> {
 
 impl<T, S> ListForm<T, S> {
     pub(crate) fn new(codec: CodecKind) -> Self {
-        Self { codec, types: PhantomData }
+        Self {
+            codec,
+            types: PhantomData,
+        }
     }
 }
 
@@ -154,14 +189,24 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
         cell.iter().all(|s| is_dropped(Some(filter), s))
     }
 
-    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+    fn encode(
+        &self,
+        composite: &[u8],
+        cell: &Self::Cell,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    ) {
         let mut kept = cell.iter().filter(|s| !is_dropped(filter, *s)).peekable();
         if kept.peek().is_none() {
             return;
         }
         out.entry_with(
             |out| out.extend_from_slice(composite),
-            |out| kept.for_each(|s| put_element(self.codec, S::TIMED.then(|| s.stamp()), s.value(), out)),
+            |out| {
+                kept.for_each(|s| {
+                    put_element(self.codec, S::TIMED.then(|| s.stamp()), s.value(), out)
+                })
+            },
         );
     }
 
@@ -187,15 +232,21 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
     }
 }
 
+/// The types of a map's keys, values and stored values.
+type Types<MK, MV, S> = fn() -> (MK, MV, S);
+
 /// Map states: one entry per map entry.
 pub(crate) struct MapForm<MK, MV, S> {
     pub(crate) codec: CodecKind,
-    types: PhantomData<fn() -> (MK, MV, S)>,
+    types: PhantomData<Types<MK, MV, S>>,
 }
 
 impl<MK, MV, S> MapForm<MK, MV, S> {
     pub(crate) fn new(codec: CodecKind) -> Self {
-        Self { codec, types: PhantomData }
+        Self {
+            codec,
+            types: PhantomData,
+        }
     }
 }
 
@@ -219,7 +270,13 @@ impl<MK: StateKey, MV: StateType, S: Stamped<MV>> Form for MapForm<MK, MV, S> {
         cell.iter().all(|(_, s)| is_dropped(Some(filter), s))
     }
 
-    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+    fn encode(
+        &self,
+        composite: &[u8],
+        cell: &Self::Cell,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    ) {
         for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
             out.entry_with(
                 |out| {
@@ -256,12 +313,15 @@ impl<MK: StateKey, MV: StateType, S: Stamped<MV>> Form for MapForm<MK, MV, S> {
 /// Sorted map states: one entry per map entry, map keys in their ordered encoding.
 pub(crate) struct SortedMapForm<MK, MV, S> {
     pub(crate) codec: CodecKind,
-    types: PhantomData<fn() -> (MK, MV, S)>,
+    types: PhantomData<Types<MK, MV, S>>,
 }
 
 impl<MK, MV, S> SortedMapForm<MK, MV, S> {
     pub(crate) fn new(codec: CodecKind) -> Self {
-        Self { codec, types: PhantomData }
+        Self {
+            codec,
+            types: PhantomData,
+        }
     }
 }
 
@@ -285,7 +345,13 @@ impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, M
         cell.iter().all(|(_, s)| is_dropped(Some(filter), s))
     }
 
-    fn encode(&self, composite: &[u8], cell: &Self::Cell, filter: Option<ExpiredFilter>, out: &mut GroupWriter<'_>) {
+    fn encode(
+        &self,
+        composite: &[u8],
+        cell: &Self::Cell,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    ) {
         for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
             out.entry_with(
                 |out| {

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use state_api::{
-    CheckpointId, EntryCount, Error, FrozenChanges, FrozenTables, KeyGroup, KeyGroupRange, Result, StateMeta,
-    StateSummary,
+    CheckpointId, EntryCount, Error, FrozenChanges, FrozenTables, KeyGroup, KeyGroupRange, Result,
+    StateMeta, StateSummary,
 };
 
 use super::live_slot::FrozenSlot;
@@ -35,11 +35,20 @@ impl FrozenLive {
                 for group in &state.groups {
                     groups.entry(group.group).or_default().push(group.clone());
                 }
-                Carried { meta: state.meta.clone(), groups }
+                Carried {
+                    meta: state.meta.clone(),
+                    groups,
+                }
             })
             .collect();
         let counts = vec![0; slots.len() + carried.len()];
-        Self { range, slots, carried, counts, encoded: vec![false; range.len()] }
+        Self {
+            range,
+            slots,
+            carried,
+            counts,
+            encoded: vec![false; range.len()],
+        }
     }
 }
 
@@ -55,7 +64,8 @@ impl FrozenTables for FrozenLive {
             .then(|| group.index() - self.range.start().index())
             .filter(|index| !std::mem::replace(&mut self.encoded[*index], true))
             .ok_or_else(|| {
-                Error::invalid("the key group is not frozen here or was encoded before").with("key group", group)
+                Error::invalid("the key group is not frozen here or was encoded before")
+                    .with("key group", group)
             })?;
         let mut writer = GroupWriter::begin(group, out);
         let mut column = 0;
@@ -77,10 +87,17 @@ impl FrozenTables for FrozenLive {
     }
 
     fn states(&self) -> Vec<StateSummary> {
-        let metas = self.slots.iter().map(|slot| slot.meta()).chain(self.carried.iter().map(|c| &c.meta));
+        let metas = self
+            .slots
+            .iter()
+            .map(|slot| slot.meta())
+            .chain(self.carried.iter().map(|c| &c.meta));
         metas
             .zip(&self.counts)
-            .map(|(meta, count)| StateSummary { meta: meta.clone(), entries: EntryCount::Exact(*count) })
+            .map(|(meta, count)| StateSummary {
+                meta: meta.clone(),
+                entries: EntryCount::Exact(*count),
+            })
             .collect()
     }
 

@@ -22,10 +22,17 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, 
         }
         let now = self.cell.expiry.now::<T, S>();
         let expiry = self.cell.expiry;
-        if !self.cell.get().is_some_and(|list| list.iter().any(|s| expiry.is_expired(s, now))) {
+        if !self
+            .cell
+            .get()
+            .is_some_and(|list| list.iter().any(|s| expiry.is_expired(s, now)))
+        {
             return None;
         }
-        let last_look = expiry.returns_expired().then(|| self.cell.get().cloned()).flatten();
+        let last_look = expiry
+            .returns_expired()
+            .then(|| self.cell.get().cloned())
+            .flatten();
         self.retain_stored(|s| !expiry.is_expired(s, now));
         last_look
     }
@@ -55,12 +62,16 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, 
     }
 }
 
-impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T> for LiveListView<'_, K, N, T, S> {
+impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T>
+    for LiveListView<'_, K, N, T, S>
+{
     #[inline]
     fn push(&mut self, element: T) -> Result<()> {
         let now = self.cell.expiry.now::<T, S>();
         let heap = heap_of(&element);
-        self.cell.edit_or_insert(Measured::default, |list| list.edit(|list| (list.push(S::new(element, now)), heap)))
+        self.cell.edit_or_insert(Measured::default, |list| {
+            list.edit(|list| (list.push(S::new(element, now)), heap))
+        })
     }
 
     fn extend(&mut self, elements: Vec<T>) -> Result<()> {
@@ -70,7 +81,9 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T> for Li
         let now = self.cell.expiry.now::<T, S>();
         let heap = elements.iter().map(heap_of).sum();
         let stored = elements.into_iter().map(|element| S::new(element, now));
-        self.cell.edit_or_insert(Measured::default, |list| list.edit(|list| (list.extend(stored), heap)))
+        self.cell.edit_or_insert(Measured::default, |list| {
+            list.edit(|list| (list.extend(stored), heap))
+        })
     }
 
     fn replace(&mut self, elements: Vec<T>) -> Result<()> {
@@ -80,7 +93,12 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T> for Li
         let now = self.cell.expiry.now::<T, S>();
         let heap = elements.iter().map(heap_of).sum();
         let mut list = Measured::<LiveList<S>>::default();
-        list.edit(|list| (list.extend(elements.into_iter().map(|element| S::new(element, now))), heap));
+        list.edit(|list| {
+            (
+                list.extend(elements.into_iter().map(|element| S::new(element, now))),
+                heap,
+            )
+        });
         self.cell.set(list)
     }
 

@@ -116,10 +116,17 @@ where
         }
         let now = self.cell.expiry.now::<MV, S>();
         let expiry = self.cell.expiry;
-        if !self.cell.get().is_some_and(|map| map.entries().any(|(_, s)| expiry.is_expired(s, now))) {
+        if !self
+            .cell
+            .get()
+            .is_some_and(|map| map.entries().any(|(_, s)| expiry.is_expired(s, now)))
+        {
             return None;
         }
-        let last_look = expiry.returns_expired().then(|| self.cell.get().cloned()).flatten();
+        let last_look = expiry
+            .returns_expired()
+            .then(|| self.cell.get().cloned())
+            .flatten();
         self.retain_stored(|_, s| !expiry.is_expired(s, now));
         last_look
     }
@@ -141,7 +148,11 @@ where
                 map.retain(|key, s| {
                     let before = heap_of(s.value());
                     let keep = f(key, s);
-                    delta += if keep { heap_of(s.value()) - before } else { -before - heap_of(key) };
+                    delta += if keep {
+                        heap_of(s.value()) - before
+                    } else {
+                        -before - heap_of(key)
+                    };
                     keep
                 });
                 (!map.is_empty(), delta)
@@ -156,7 +167,9 @@ where
         self.cell.edit(|map| {
             map.edit(|map| {
                 removed = map.remove(key);
-                let freed = removed.as_ref().map_or(0, |s| heap_of(key) + heap_of(s.value()));
+                let freed = removed
+                    .as_ref()
+                    .map_or(0, |s| heap_of(key) + heap_of(s.value()));
                 (!map.is_empty(), -freed)
             })
         });
@@ -233,7 +246,9 @@ where
 
     fn for_each(&mut self, mut f: impl FnMut(&MK, &MV) -> Result<()>) -> Result<()> {
         if let Some(last_look) = self.expire_all() {
-            return last_look.entries().try_for_each(|(key, s)| f(key, s.value()));
+            return last_look
+                .entries()
+                .try_for_each(|(key, s)| f(key, s.value()));
         }
         self.renew_all();
         match self.cell.get() {
@@ -262,7 +277,8 @@ where
     }
 }
 
-impl<K, N, MK, MV, S> SortedMapAccess<MK, MV> for LiveMapView<'_, K, N, MK, MV, S, LiveSortedMap<MK, S>>
+impl<K, N, MK, MV, S> SortedMapAccess<MK, MV>
+    for LiveMapView<'_, K, N, MK, MV, S, LiveSortedMap<MK, S>>
 where
     K: StateKey,
     N: StateKey,
@@ -277,23 +293,35 @@ where
         mut f: impl FnMut(&MK, &MV) -> Result<()>,
     ) -> Result<()> {
         if let Some(last_look) = self.expire_all() {
-            return last_look.range(from, to).try_for_each(|(key, s)| f(key, s.value()));
+            return last_look
+                .range(from, to)
+                .try_for_each(|(key, s)| f(key, s.value()));
         }
         self.renew_all();
         match self.cell.get() {
-            Some(map) => map.range(from, to).try_for_each(|(key, s)| f(key, s.value())),
+            Some(map) => map
+                .range(from, to)
+                .try_for_each(|(key, s)| f(key, s.value())),
             None => Ok(()),
         }
     }
 
     fn first(&mut self) -> Result<Option<(MK, MV)>> {
         self.expire_all();
-        Ok(self.cell.get().and_then(|map| map.first()).map(|(key, s)| (key.clone(), s.value().clone())))
+        Ok(self
+            .cell
+            .get()
+            .and_then(|map| map.first())
+            .map(|(key, s)| (key.clone(), s.value().clone())))
     }
 
     fn last(&mut self) -> Result<Option<(MK, MV)>> {
         self.expire_all();
-        Ok(self.cell.get().and_then(|map| map.last()).map(|(key, s)| (key.clone(), s.value().clone())))
+        Ok(self
+            .cell
+            .get()
+            .and_then(|map| map.last())
+            .map(|(key, s)| (key.clone(), s.value().clone())))
     }
 
     fn remove_range(&mut self, from: Option<&MK>, to: Option<&MK>) -> Result<()> {

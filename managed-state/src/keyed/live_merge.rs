@@ -9,8 +9,17 @@ use super::stamp::Stamped;
 use crate::live::LiveList;
 
 /// The address of another namespace of the same key.
-fn beside<'a, K, N: StateKey>(at: &Address<'a, K, N>, key_hash: u64, namespace: &'a N, seed: u64) -> Address<'a, K, N> {
-    Address { hash: table_hash(key_hash, namespace, seed), namespace, ..*at }
+fn beside<'a, K, N: StateKey>(
+    at: &Address<'a, K, N>,
+    key_hash: u64,
+    namespace: &'a N,
+    seed: u64,
+) -> Address<'a, K, N> {
+    Address {
+        hash: table_hash(key_hash, namespace, seed),
+        namespace,
+        ..*at
+    }
 }
 
 /// The namespaces other than the target, each once.
@@ -51,7 +60,12 @@ where
     let now = cell.expiry.now::<T, S>();
     let expiry = cell.expiry;
     let mut list = Measured::<LiveList<S>>::default();
-    for stored in cell.get().into_iter().flat_map(|list| list.iter()).filter(|s| !expiry.is_expired(*s, now)) {
+    for stored in cell
+        .get()
+        .into_iter()
+        .flat_map(|list| list.iter())
+        .filter(|s| !expiry.is_expired(*s, now))
+    {
         let stored = S::new(stored.value().clone(), now);
         let heap = heap_of(stored.value());
         list.edit(|list| (list.push(stored), heap));
@@ -87,13 +101,17 @@ where
     let look = |slot: &mut TableSlot<K, N, ValueForm<T, S>, X>, at| {
         let (cell, _) = slot.cursor(at);
         let now = cell.expiry.now::<T, S>();
-        cell.get().filter(|s| !cell.expiry.is_expired(*s, now)).map(|s| s.value().clone())
+        cell.get()
+            .filter(|s| !cell.expiry.is_expired(*s, now))
+            .map(|s| s.value().clone())
     };
     let others = others(at.namespace, sources);
     let mut merged = look(slot, at);
     let mut any = false;
     for source in &others {
-        let Some(value) = look(slot, beside(&at, key_hash, source, seed)) else { continue };
+        let Some(value) = look(slot, beside(&at, key_hash, source, seed)) else {
+            continue;
+        };
         any = true;
         match &mut merged {
             Some(into) => merge(into, value)?,

@@ -7,7 +7,9 @@ use super::form::{ExpiredFilter, Form};
 use super::stamp::Expiry;
 use super::states::wrong_type;
 use crate::format::{CompositeLayout, GroupWriter, Section};
-use crate::live::{Change, EntryHasher, FrozenTable, LiveTable, OverlayLimit, PageCursor, SweepCursor};
+use crate::live::{
+    Change, EntryHasher, FrozenTable, LiveTable, OverlayLimit, PageCursor, SweepCursor,
+};
 
 /// A live table with what its kind of state needs, its types hidden but for the key's.
 pub(crate) trait LiveSlot<K>: Any {
@@ -31,7 +33,12 @@ pub(crate) trait LiveSlot<K>: Any {
     fn confirm(&mut self, id: u64);
 
     /// Appends the next page of (key, namespace) pairs to a `Vec<(K, N)>`; returns false after the last page.
-    fn pairs_page(&self, group: usize, cursor: &mut PageCursor, pairs: &mut dyn Any) -> Result<bool>;
+    fn pairs_page(
+        &self,
+        group: usize,
+        cursor: &mut PageCursor,
+        pairs: &mut dyn Any,
+    ) -> Result<bool>;
 }
 
 /// A table at the moment of a cut.
@@ -76,7 +83,13 @@ pub(crate) struct SlotContext {
 }
 
 impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
-    pub(crate) fn new(cx: &SlotContext, meta: StateMeta, form: F, expiry: Expiry, extra: X) -> Self {
+    pub(crate) fn new(
+        cx: &SlotContext,
+        meta: StateMeta,
+        form: F,
+        expiry: Expiry,
+        extra: X,
+    ) -> Self {
         let hasher = EntryHasher::new(cx.seed, |key: &K, namespace: &N, seed| {
             table_hash(key.stable_hash(), namespace, seed)
         });
@@ -89,17 +102,39 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
         if cx.captures_changes {
             table = table.with_change_capture();
         }
-        table.set_overlay_limit(OverlayLimit { fraction: cx.overlay_ratio, ..OverlayLimit::default() });
+        table.set_overlay_limit(OverlayLimit {
+            fraction: cx.overlay_ratio,
+            ..OverlayLimit::default()
+        });
         let layout = CompositeLayout::of::<K, N>();
-        Self { table, form, extra, meta, expiry, layout, seed: cx.seed, sweep: SweepCursor::default() }
+        Self {
+            table,
+            form,
+            extra,
+            meta,
+            expiry,
+            layout,
+            seed: cx.seed,
+            sweep: SweepCursor::default(),
+        }
     }
 
     /// Looks at some entries for expired ones, if the state has such a clean-up.
     fn sweep(&mut self) {
-        let Some(ttl) = self.expiry.config().copied() else { return };
-        let Some(cleanup) = ttl.incremental_cleanup() else { return };
-        let filter = ExpiredFilter { ttl, now_ms: self.expiry.clock_now() };
-        self.table.sweep(&mut self.sweep, cleanup.entries, |_, _, cell| F::is_expired(cell, filter));
+        let Some(ttl) = self.expiry.config().copied() else {
+            return;
+        };
+        let Some(cleanup) = ttl.incremental_cleanup() else {
+            return;
+        };
+        let filter = ExpiredFilter {
+            ttl,
+            now_ms: self.expiry.clock_now(),
+        };
+        self.table
+            .sweep(&mut self.sweep, cleanup.entries, |_, _, cell| {
+                F::is_expired(cell, filter)
+            });
     }
 
     /// Binds the table to one key and namespace.
@@ -111,7 +146,14 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
         if F::TIMED {
             self.sweep();
         }
-        (Cursor { table: &mut self.table, at, expiry: &self.expiry }, &self.extra)
+        (
+            Cursor {
+                table: &mut self.table,
+                at,
+                expiry: &self.expiry,
+            },
+            &self.extra,
+        )
     }
 }
 
@@ -121,8 +163,14 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
     }
 
     fn freeze(&mut self, id: u64, now_ms: i64) -> Result<Box<dyn FrozenSlot>> {
-        let table = self.table.freeze(id).map_err(|e| e.with("state", &self.meta.name))?;
-        let ttl = self.expiry.config().filter(|ttl| ttl.cleans_full_snapshots());
+        let table = self
+            .table
+            .freeze(id)
+            .map_err(|e| e.with("state", &self.meta.name))?;
+        let ttl = self
+            .expiry
+            .config()
+            .filter(|ttl| ttl.cleans_full_snapshots());
         Ok(Box::new(FrozenTableSlot {
             table,
             form: self.form.clone(),
@@ -154,7 +202,12 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
     }
 
     fn sweep_for_record(&mut self) {
-        if self.expiry.config().and_then(|ttl| ttl.incremental_cleanup()).is_some_and(|c| c.per_record) {
+        if self
+            .expiry
+            .config()
+            .and_then(|ttl| ttl.incremental_cleanup())
+            .is_some_and(|c| c.per_record)
+        {
             self.sweep();
         }
     }
@@ -175,7 +228,12 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         self.table.confirm(id);
     }
 
-    fn pairs_page(&self, group: usize, cursor: &mut PageCursor, pairs: &mut dyn Any) -> Result<bool> {
+    fn pairs_page(
+        &self,
+        group: usize,
+        cursor: &mut PageCursor,
+        pairs: &mut dyn Any,
+    ) -> Result<bool> {
         let pairs = pairs.downcast_mut().ok_or_else(wrong_type)?;
         Ok(self.table.keys_page(group, cursor, pairs))
     }
@@ -237,7 +295,10 @@ pub(crate) struct MemoryLimit {
 impl MemoryLimit {
     #[cold]
     fn error(self) -> Error {
-        Error::limit(format!("live tables take {} bytes, the limit is {}", self.used, self.limit))
+        Error::limit(format!(
+            "live tables take {} bytes, the limit is {}",
+            self.used, self.limit
+        ))
     }
 }
 
@@ -251,16 +312,19 @@ pub(crate) struct Cursor<'a, K, N, V> {
 impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N, V> {
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&V> {
-        self.table.get(self.at.group, self.at.hash, self.at.key, self.at.namespace)
+        self.table
+            .get(self.at.group, self.at.hash, self.at.key, self.at.namespace)
     }
 
     #[inline(always)]
     pub(crate) fn remove(&mut self) {
-        self.table.remove(self.at.group, self.at.hash, self.at.key, self.at.namespace);
+        self.table
+            .remove(self.at.group, self.at.hash, self.at.key, self.at.namespace);
     }
 
     pub(crate) fn take(&mut self) -> Option<V> {
-        self.table.take(self.at.group, self.at.hash, self.at.key, self.at.namespace)
+        self.table
+            .take(self.at.group, self.at.hash, self.at.key, self.at.namespace)
     }
 
     /// Refuses growth past the memory limit.
@@ -275,32 +339,52 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     #[inline(always)]
     pub(crate) fn set(&mut self, value: V) -> Result<()> {
         self.check_limit()?;
-        self.table.insert(self.at.group, self.at.hash, self.at.key, self.at.namespace, value);
+        self.table.insert(
+            self.at.group,
+            self.at.hash,
+            self.at.key,
+            self.at.namespace,
+            value,
+        );
         Ok(())
     }
 
     /// Changes the cell if there is one; removes it if `edit` returns false.
     #[inline(always)]
     pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut V) -> bool) {
-        self.table.modify(self.at.group, self.at.hash, self.at.key, self.at.namespace, |cell| {
-            match cell.map(edit) {
+        self.table.modify(
+            self.at.group,
+            self.at.hash,
+            self.at.key,
+            self.at.namespace,
+            |cell| match cell.map(edit) {
                 Some(false) => (Change::Remove, ()),
                 _ => (Change::Keep, ()),
-            }
-        });
+            },
+        );
     }
 
     /// Changes the cell, or what `make` makes if there is none.
     #[inline(always)]
-    pub(crate) fn edit_or_insert<R>(&mut self, make: impl FnOnce() -> V, edit: impl FnOnce(&mut V) -> R) -> Result<R> {
+    pub(crate) fn edit_or_insert<R>(
+        &mut self,
+        make: impl FnOnce() -> V,
+        edit: impl FnOnce(&mut V) -> R,
+    ) -> Result<R> {
         self.check_limit()?;
-        Ok(self.table.modify(self.at.group, self.at.hash, self.at.key, self.at.namespace, |cell| match cell {
-            Some(cell) => (Change::Keep, edit(cell)),
-            None => {
-                let mut cell = make();
-                let result = edit(&mut cell);
-                (Change::Put(cell), result)
-            }
-        }))
+        Ok(self.table.modify(
+            self.at.group,
+            self.at.hash,
+            self.at.key,
+            self.at.namespace,
+            |cell| match cell {
+                Some(cell) => (Change::Keep, edit(cell)),
+                None => {
+                    let mut cell = make();
+                    let result = edit(&mut cell);
+                    (Change::Put(cell), result)
+                }
+            },
+        ))
     }
 }

@@ -40,20 +40,45 @@ const TIMER_BYTES: usize = 2 * size_of::<Timer>() + 16;
 
 impl LiveTimers {
     pub(crate) fn new<K: StateKey, N: StateKey>(meta: StateMeta, first_group: KeyGroup) -> Self {
-        Self { timers: OrdSet::new(), meta, first_group, layout: CompositeLayout::of::<K, N>(), bytes: 0 }
+        Self {
+            timers: OrdSet::new(),
+            meta,
+            first_group,
+            layout: CompositeLayout::of::<K, N>(),
+            bytes: 0,
+        }
     }
 
-    fn timer<K: StateKey, N: StateKey>(&self, time: i64, group: KeyGroup, key: &K, namespace: &N) -> Timer {
+    fn timer<K: StateKey, N: StateKey>(
+        &self,
+        time: i64,
+        group: KeyGroup,
+        key: &K,
+        namespace: &N,
+    ) -> Timer {
         let mut composite = Vec::with_capacity(32);
         self.layout.put(key, namespace, &mut composite);
-        Timer { time, group: group.0, composite: composite.into() }
+        Timer {
+            time,
+            group: group.0,
+            composite: composite.into(),
+        }
     }
 
     /// Adds a timer; returns whether it became the earliest. One that is there already stays and changes nothing.
-    pub(crate) fn add<K: StateKey, N: StateKey>(&mut self, time: i64, group: KeyGroup, key: &K, namespace: &N) -> bool {
+    pub(crate) fn add<K: StateKey, N: StateKey>(
+        &mut self,
+        time: i64,
+        group: KeyGroup,
+        key: &K,
+        namespace: &N,
+    ) -> bool {
         let timer = self.timer(time, group, key, namespace);
         let size = TIMER_BYTES + timer.composite.len();
-        let is_head = self.timers.get_min().is_none_or(|head| timer.time < head.time);
+        let is_head = self
+            .timers
+            .get_min()
+            .is_none_or(|head| timer.time < head.time);
         if self.timers.insert(timer).is_some() {
             return false;
         }
@@ -74,7 +99,9 @@ impl LiveTimers {
         if self.timers.remove(&timer).is_none() {
             return false;
         }
-        self.bytes = self.bytes.saturating_sub(TIMER_BYTES + timer.composite.len());
+        self.bytes = self
+            .bytes
+            .saturating_sub(TIMER_BYTES + timer.composite.len());
         was_head
     }
 
@@ -89,8 +116,13 @@ impl LiveTimers {
             return None;
         }
         let timer = self.timers.remove_min()?;
-        self.bytes = self.bytes.saturating_sub(TIMER_BYTES + timer.composite.len());
-        Some(Popped { time: timer.time, composite: timer.composite })
+        self.bytes = self
+            .bytes
+            .saturating_sub(TIMER_BYTES + timer.composite.len());
+        Some(Popped {
+            time: timer.time,
+            composite: timer.composite,
+        })
     }
 }
 
@@ -127,7 +159,11 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
                 return Err(Error::corrupt("a timer has a value"));
             }
             self.bytes += TIMER_BYTES + key.len();
-            self.timers.insert(Timer { time, group, composite: key.into() });
+            self.timers.insert(Timer {
+                time,
+                group,
+                composite: key.into(),
+            });
         }
         Ok(())
     }
@@ -152,7 +188,12 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
 
     fn confirm(&mut self, _id: u64) {}
 
-    fn pairs_page(&self, _group: usize, _cursor: &mut PageCursor, _pairs: &mut dyn Any) -> Result<bool> {
+    fn pairs_page(
+        &self,
+        _group: usize,
+        _cursor: &mut PageCursor,
+        _pairs: &mut dyn Any,
+    ) -> Result<bool> {
         Err(Error::unsupported("the keys of timers can't be enumerated"))
     }
 }
@@ -174,11 +215,18 @@ impl FrozenSlot for FrozenTimers {
         let by_group = self.by_group.get_or_init(|| {
             let mut by_group: BTreeMap<usize, Vec<Timer>> = BTreeMap::new();
             for timer in &self.timers {
-                by_group.entry(usize::from(timer.group)).or_default().push(timer.clone());
+                by_group
+                    .entry(usize::from(timer.group))
+                    .or_default()
+                    .push(timer.clone());
             }
             by_group
         });
-        for timer in by_group.get(&(group + self.first_group.index())).into_iter().flatten() {
+        for timer in by_group
+            .get(&(group + self.first_group.index()))
+            .into_iter()
+            .flatten()
+        {
             out.entry_with(
                 |out| {
                     out.extend_from_slice(&ordered_time(timer.time));

@@ -19,7 +19,10 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveValue<'_, K, N, 
             return Ok(None);
         }
         let now = self.cell.expiry.now::<T, S>();
-        let expired = self.cell.get().is_some_and(|s| self.cell.expiry.is_expired(s, now));
+        let expired = self
+            .cell
+            .get()
+            .is_some_and(|s| self.cell.expiry.is_expired(s, now));
         if !expired {
             return Ok(None);
         }
@@ -28,7 +31,9 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveValue<'_, K, N, 
     }
 }
 
-impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T> for LiveValue<'_, K, N, T, S> {
+impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T>
+    for LiveValue<'_, K, N, T, S>
+{
     #[inline(always)]
     fn with<R>(&mut self, f: impl FnOnce(Option<&T>) -> R) -> Result<R> {
         if let Some(last_look) = self.expire()? {
@@ -98,7 +103,9 @@ pub(crate) struct LiveReducing<'a, K, N, T, S> {
     pub(crate) reduce: &'a ReduceFn<T>,
 }
 
-impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T> for LiveReducing<'_, K, N, T, S> {
+impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T>
+    for LiveReducing<'_, K, N, T, S>
+{
     #[inline(always)]
     fn add(&mut self, input: T) -> Result<()> {
         self.value.expire()?;

@@ -34,5 +34,9 @@ impl<C> Deref for Measured<C> {
 /// The heap bytes of a part, as a change.
 #[inline]
 pub(crate) fn heap_of<T: state_api::StateType>(part: &T) -> isize {
-    if T::HAS_HEAP { part.heap_size().cast_signed() } else { 0 }
+    if T::HAS_HEAP {
+        part.heap_size().cast_signed()
+    } else {
+        0
+    }
 }

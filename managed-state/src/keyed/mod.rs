@@ -28,5 +28,7 @@ pub use at::At;
 pub use context::KeyedContext;
 pub use states::{KeyedStates, MemoryUsage};
 pub use timers::{AnyTimers, DueTimer, TimersView};
-pub use token::{AggregatingState, ListState, MapState, ReducingState, SortedMapState, Timers, ValueState};
+pub use token::{
+    AggregatingState, ListState, MapState, ReducingState, SortedMapState, Timers, ValueState,
+};
 pub use view::{AggregatingView, ListView, MapView, ReducingView, SortedMapView, ValueView};

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use state_api::access::Aggregator;
 use state_api::{
-    CodecKind, Error, ErrorKind, KeyGroup, OrderedKey, Result, StateKey, StateKind, StateMeta, StateOptions,
-    StateType, TypeMeta,
+    CodecKind, Error, ErrorKind, KeyGroup, OrderedKey, Result, StateKey, StateKind, StateMeta,
+    StateOptions, StateType, TypeMeta,
 };
 
 use super::byte_slot::{ByteExtra, MigrateColumn};
@@ -64,15 +64,38 @@ impl<K: StateKey> KeyedStates<K> {
         default: Option<T>,
     ) -> Result<ValueState<T, N>> {
         let options = options.into();
-        let meta = self.meta::<N>(&options, StateKind::Value, None, TypeMeta::of::<T>(options.codec));
+        let meta = self.meta::<N>(
+            &options,
+            StateKind::Value,
+            None,
+            TypeMeta::of::<T>(options.codec),
+        );
         let codec = options.codec;
-        self.register(options, meta, ValueExtra { default }, migrate_column::<T>, |cx, meta, expiry, extra, timed| {
-            if timed {
-                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Timed<T>>::new(codec), expiry, extra)
-            } else {
-                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Plain<T>>::new(codec), expiry, extra)
-            }
-        })
+        self.register(
+            options,
+            meta,
+            ValueExtra { default },
+            migrate_column::<T>,
+            |cx, meta, expiry, extra, timed| {
+                if timed {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        ValueForm::<T, Timed<T>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                } else {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        ValueForm::<T, Plain<T>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                }
+            },
+        )
         .map(ValueState::new)
     }
 
@@ -80,17 +103,31 @@ impl<K: StateKey> KeyedStates<K> {
     ///
     /// # Errors
     /// As [`value`](Self::value).
-    pub fn list<T: StateType, N: StateKey>(&mut self, options: impl Into<StateOptions>) -> Result<ListState<T, N>> {
+    pub fn list<T: StateType, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+    ) -> Result<ListState<T, N>> {
         let options = options.into();
-        let meta = self.meta::<N>(&options, StateKind::List, None, TypeMeta::of::<T>(options.codec));
+        let meta = self.meta::<N>(
+            &options,
+            StateKind::List,
+            None,
+            TypeMeta::of::<T>(options.codec),
+        );
         let codec = options.codec;
-        self.register(options, meta, (), migrate_column::<T>, |cx, meta, expiry, extra, timed| {
-            if timed {
-                slot::<K, N, _, _>(cx, meta, ListForm::<T, Timed<T>>::new(codec), expiry, extra)
-            } else {
-                slot::<K, N, _, _>(cx, meta, ListForm::<T, Plain<T>>::new(codec), expiry, extra)
-            }
-        })
+        self.register(
+            options,
+            meta,
+            (),
+            migrate_column::<T>,
+            |cx, meta, expiry, extra, timed| {
+                if timed {
+                    slot::<K, N, _, _>(cx, meta, ListForm::<T, Timed<T>>::new(codec), expiry, extra)
+                } else {
+                    slot::<K, N, _, _>(cx, meta, ListForm::<T, Plain<T>>::new(codec), expiry, extra)
+                }
+            },
+        )
         .map(ListState::new)
     }
 
@@ -104,15 +141,38 @@ impl<K: StateKey> KeyedStates<K> {
     ) -> Result<MapState<MK, MV, N>> {
         let options = options.into();
         let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
-        let meta = self.meta::<N>(&options, StateKind::Map, Some(map_key), TypeMeta::of::<MV>(options.codec));
+        let meta = self.meta::<N>(
+            &options,
+            StateKind::Map,
+            Some(map_key),
+            TypeMeta::of::<MV>(options.codec),
+        );
         let codec = options.codec;
-        self.register(options, meta, (), migrate_column::<MV>, |cx, meta, expiry, extra, timed| {
-            if timed {
-                slot::<K, N, _, _>(cx, meta, MapForm::<MK, MV, Timed<MV>>::new(codec), expiry, extra)
-            } else {
-                slot::<K, N, _, _>(cx, meta, MapForm::<MK, MV, Plain<MV>>::new(codec), expiry, extra)
-            }
-        })
+        self.register(
+            options,
+            meta,
+            (),
+            migrate_column::<MV>,
+            |cx, meta, expiry, extra, timed| {
+                if timed {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        MapForm::<MK, MV, Timed<MV>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                } else {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        MapForm::<MK, MV, Plain<MV>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                }
+            },
+        )
         .map(MapState::new)
     }
 
@@ -126,15 +186,38 @@ impl<K: StateKey> KeyedStates<K> {
     ) -> Result<SortedMapState<MK, MV, N>> {
         let options = options.into();
         let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
-        let meta = self.meta::<N>(&options, StateKind::SortedMap, Some(map_key), TypeMeta::of::<MV>(options.codec));
+        let meta = self.meta::<N>(
+            &options,
+            StateKind::SortedMap,
+            Some(map_key),
+            TypeMeta::of::<MV>(options.codec),
+        );
         let codec = options.codec;
-        self.register(options, meta, (), migrate_column::<MV>, |cx, meta, expiry, extra, timed| {
-            if timed {
-                slot::<K, N, _, _>(cx, meta, SortedMapForm::<MK, MV, Timed<MV>>::new(codec), expiry, extra)
-            } else {
-                slot::<K, N, _, _>(cx, meta, SortedMapForm::<MK, MV, Plain<MV>>::new(codec), expiry, extra)
-            }
-        })
+        self.register(
+            options,
+            meta,
+            (),
+            migrate_column::<MV>,
+            |cx, meta, expiry, extra, timed| {
+                if timed {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        SortedMapForm::<MK, MV, Timed<MV>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                } else {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        SortedMapForm::<MK, MV, Plain<MV>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                }
+            },
+        )
         .map(SortedMapState::new)
     }
 
@@ -148,16 +231,41 @@ impl<K: StateKey> KeyedStates<K> {
         reduce: impl Fn(&T, T) -> Result<T> + Send + Sync + 'static,
     ) -> Result<ReducingState<T, N>> {
         let options = options.into();
-        let meta = self.meta::<N>(&options, StateKind::Reducing, None, TypeMeta::of::<T>(options.codec));
+        let meta = self.meta::<N>(
+            &options,
+            StateKind::Reducing,
+            None,
+            TypeMeta::of::<T>(options.codec),
+        );
         let codec = options.codec;
-        let extra = ReducingExtra { reduce: Arc::new(reduce) as ReduceFn<T> };
-        self.register(options, meta, extra, migrate_column::<T>, |cx, meta, expiry, extra, timed| {
-            if timed {
-                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Timed<T>>::new(codec), expiry, extra)
-            } else {
-                slot::<K, N, _, _>(cx, meta, ValueForm::<T, Plain<T>>::new(codec), expiry, extra)
-            }
-        })
+        let extra = ReducingExtra {
+            reduce: Arc::new(reduce) as ReduceFn<T>,
+        };
+        self.register(
+            options,
+            meta,
+            extra,
+            migrate_column::<T>,
+            |cx, meta, expiry, extra, timed| {
+                if timed {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        ValueForm::<T, Timed<T>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                } else {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        ValueForm::<T, Plain<T>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                }
+            },
+        )
         .map(ReducingState::new)
     }
 
@@ -171,15 +279,38 @@ impl<K: StateKey> KeyedStates<K> {
         aggregator: A,
     ) -> Result<AggregatingState<A, N>> {
         let options = options.into();
-        let meta = self.meta::<N>(&options, StateKind::Aggregating, None, TypeMeta::of::<A::Acc>(options.codec));
+        let meta = self.meta::<N>(
+            &options,
+            StateKind::Aggregating,
+            None,
+            TypeMeta::of::<A::Acc>(options.codec),
+        );
         let codec = options.codec;
-        self.register(options, meta, AggregatingExtra { aggregator }, migrate_column::<A::Acc>, |cx, meta, expiry, extra, timed| {
-            if timed {
-                slot::<K, N, _, _>(cx, meta, ValueForm::<A::Acc, Timed<A::Acc>>::new(codec), expiry, extra)
-            } else {
-                slot::<K, N, _, _>(cx, meta, ValueForm::<A::Acc, Plain<A::Acc>>::new(codec), expiry, extra)
-            }
-        })
+        self.register(
+            options,
+            meta,
+            AggregatingExtra { aggregator },
+            migrate_column::<A::Acc>,
+            |cx, meta, expiry, extra, timed| {
+                if timed {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        ValueForm::<A::Acc, Timed<A::Acc>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                } else {
+                    slot::<K, N, _, _>(
+                        cx,
+                        meta,
+                        ValueForm::<A::Acc, Plain<A::Acc>>::new(codec),
+                        expiry,
+                        extra,
+                    )
+                }
+            },
+        )
         .map(AggregatingState::new)
     }
 
@@ -189,11 +320,22 @@ impl<K: StateKey> KeyedStates<K> {
     /// As [`value`](Self::value).
     pub fn timers<N: StateKey>(&mut self, name: impl Into<Arc<str>>) -> Result<Timers<N>> {
         let options = StateOptions::new(name);
-        let meta = self.meta::<N>(&options, StateKind::Timer, None, TypeMeta::of::<()>(CodecKind::Compact));
+        let meta = self.meta::<N>(
+            &options,
+            StateKind::Timer,
+            None,
+            TypeMeta::of::<()>(CodecKind::Compact),
+        );
         let first_group = self.cx.range.start();
-        self.register(options, meta, (), migrate_column::<()>, move |_, meta, _, (), _| {
-            Box::new(LiveTimers::new::<K, N>(meta, first_group)) as Box<dyn LiveSlot<K>>
-        })
+        self.register(
+            options,
+            meta,
+            (),
+            migrate_column::<()>,
+            move |_, meta, _, (), _| {
+                Box::new(LiveTimers::new::<K, N>(meta, first_group)) as Box<dyn LiveSlot<K>>
+            },
+        )
         .map(Timers::new)
     }
 
@@ -228,8 +370,11 @@ impl<K: StateKey> KeyedStates<K> {
             return Err(Error::invalid("a state needs a name"));
         }
         if self.names.contains_key(&options.name) {
-            return Err(Error::new(ErrorKind::AlreadyExists, "a state of this name is registered already")
-                .with("state", &options.name));
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                "a state of this name is registered already",
+            )
+            .with("state", &options.name));
         }
         let now_ms = self.cx.clock.now_ms();
         let expiry = Expiry::new(options.ttl, Arc::clone(&self.cx.clock));
@@ -253,14 +398,23 @@ impl<K: StateKey> KeyedStates<K> {
                         loaded.map_err(|e| at_restore(e, &options.name, part.group))?;
                     }
                 }
-                slots.slots.push(LiveEntry { timed: options.ttl.is_some(), slot });
+                slots.slots.push(LiveEntry {
+                    timed: options.ttl.is_some(),
+                    slot,
+                });
                 slots.slots.len() - 1
             }
-            Slots::Bytes(bytes) => bytes.register(meta, options.ttl, Box::new(extra) as ByteExtra, migrate)?,
+            Slots::Bytes(bytes) => {
+                bytes.register(meta, options.ttl, Box::new(extra) as ByteExtra, migrate)?
+            }
         };
-        let index = u32::try_from(index).map_err(|_| Error::limit("an operator has too many states"))?;
+        let index =
+            u32::try_from(index).map_err(|_| Error::limit("an operator has too many states"))?;
         self.names.insert(options.name, index);
-        Ok(Slot { owner: self.owner, index })
+        Ok(Slot {
+            owner: self.owner,
+            index,
+        })
     }
 }
 

@@ -18,7 +18,11 @@ pub(crate) struct RestoredGroup {
 
 impl RestoredGroup {
     pub(crate) fn section(&self) -> Section<'_> {
-        Section { column: 0, entries: self.entries, bytes: &self.bytes }
+        Section {
+            column: 0,
+            entries: self.entries,
+            bytes: &self.bytes,
+        }
     }
 }
 
@@ -42,7 +46,11 @@ pub(crate) struct Loader<'a> {
 
 impl<'a> Loader<'a> {
     pub(crate) fn new(range: KeyGroupRange, restored: &'a mut RestoredStates) -> Self {
-        Self { range, restored, columns: Vec::new() }
+        Self {
+            range,
+            restored,
+            columns: Vec::new(),
+        }
     }
 }
 
@@ -57,9 +65,15 @@ impl LoadTables for Loader<'_> {
             let known = self
                 .restored
                 .entry(Arc::clone(&meta.name))
-                .or_insert_with(|| RestoredState { meta: meta.clone(), groups: Vec::new() });
+                .or_insert_with(|| RestoredState {
+                    meta: meta.clone(),
+                    groups: Vec::new(),
+                });
             if known.meta != *meta {
-                return Err(Error::incompatible("parts of the snapshot disagree about a state").with("state", &meta.name));
+                return Err(
+                    Error::incompatible("parts of the snapshot disagree about a state")
+                        .with("state", &meta.name),
+                );
             }
             self.columns.push(Arc::clone(&meta.name));
         }
@@ -72,10 +86,9 @@ impl LoadTables for Loader<'_> {
         }
         let mut reader = GroupReader::open(group, self.columns.len(), &bytes)?;
         while let Some(section) = reader.next()? {
-            let name = self
-                .columns
-                .get(section.column as usize)
-                .ok_or_else(|| Error::corrupt("a section names no state").with("key group", group))?;
+            let name = self.columns.get(section.column as usize).ok_or_else(|| {
+                Error::corrupt("a section names no state").with("key group", group)
+            })?;
             if let Some(state) = self.restored.get_mut(name) {
                 state.groups.push(RestoredGroup {
                     group,
@@ -88,6 +101,9 @@ impl LoadTables for Loader<'_> {
     }
 
     fn apply_changes(&mut self, group: KeyGroup, _bytes: Bytes) -> Result<()> {
-        Err(Error::unsupported("live tables of this version take no change streams").with("key group", group))
+        Err(
+            Error::unsupported("live tables of this version take no change streams")
+                .with("key group", group),
+        )
     }
 }

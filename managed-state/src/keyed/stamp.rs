@@ -66,7 +66,10 @@ impl<T: Clone + Send + Sync + 'static> Stamped<T> for Timed<T> {
 
     #[inline(always)]
     fn new(value: T, now_ms: i64) -> Self {
-        Self { value, stamp_ms: now_ms }
+        Self {
+            value,
+            stamp_ms: now_ms,
+        }
     }
 
     #[inline(always)]
@@ -123,7 +126,10 @@ impl Expiry {
 
     #[inline(always)]
     pub(crate) fn is_expired<T, S: Stamped<T>>(&self, stored: &S, now_ms: i64) -> bool {
-        S::TIMED && self.config.is_some_and(|ttl| ttl.is_expired(stored.stamp(), now_ms))
+        S::TIMED
+            && self
+                .config
+                .is_some_and(|ttl| ttl.is_expired(stored.stamp(), now_ms))
     }
 
     #[inline(always)]

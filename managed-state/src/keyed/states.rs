@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use state_api::{
-    CheckpointId, Error, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result, Snapshot,
-    SnapshotRequest, StateKey,
+    CheckpointId, Error, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result,
+    Snapshot, SnapshotRequest, StateKey,
 };
 
 use super::at::At;
@@ -69,13 +69,21 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn new(backend: KeyedBackend, cx: KeyedContext) -> Result<Self> {
         cx.hash.check::<K>()?;
         let slots = match backend {
-            KeyedBackend::Live(strategy) => {
-                Slots::Live(LiveSlots { strategy, slots: Vec::new(), unregistered: RestoredStates::new() })
-            }
+            KeyedBackend::Live(strategy) => Slots::Live(LiveSlots {
+                strategy,
+                slots: Vec::new(),
+                unregistered: RestoredStates::new(),
+            }),
             KeyedBackend::Bytes(store) => Slots::Bytes(ByteSlots::new(store, &cx)),
         };
         let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { cx, owner, names: BTreeMap::new(), slots, restored: false })
+        Ok(Self {
+            cx,
+            owner,
+            names: BTreeMap::new(),
+            slots,
+            restored: false,
+        })
     }
 
     /// Returns the context.
@@ -97,7 +105,9 @@ impl<K: StateKey> KeyedStates<K> {
     /// `InvalidArgument` when states are registered already. The states can't be used after an error.
     pub async fn restore(&mut self, handles: &[KeyedHandle], cx: &RestoreContext) -> Result<()> {
         if !self.names.is_empty() {
-            return Err(Error::invalid("state must be restored before states are registered"));
+            return Err(Error::invalid(
+                "state must be restored before states are registered",
+            ));
         }
         self.restored = true;
         match &mut self.slots {
@@ -119,7 +129,10 @@ impl<K: StateKey> KeyedStates<K> {
     ///
     /// # Errors
     /// `LimitExceeded` when earlier snapshots are still open and hold too many layers; those of the backend.
-    pub fn snapshot(&mut self, request: &SnapshotRequest) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+    pub fn snapshot(
+        &mut self,
+        request: &SnapshotRequest,
+    ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
         match &mut self.slots {
             Slots::Live(live) => {
                 let frozen = live
@@ -141,7 +154,9 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         match &mut self.slots {
             Slots::Live(live) => {
-                live.slots.iter_mut().for_each(|entry| entry.slot.confirm(checkpoint.0));
+                live.slots
+                    .iter_mut()
+                    .for_each(|entry| entry.slot.confirm(checkpoint.0));
                 live.strategy.checkpoint_completed(checkpoint)
             }
             Slots::Bytes(bytes) => match bytes.store.native() {
@@ -170,7 +185,13 @@ impl<K: StateKey> KeyedStates<K> {
     /// Called between batches and when idle; `budget` is in entries.
     pub fn maintain(&mut self, budget: usize) -> bool {
         match &mut self.slots {
-            Slots::Live(live) => live.slots.iter_mut().fold(false, |more, entry| entry.slot.maintain(budget) || more),
+            Slots::Live(live) => {
+                let mut more = false;
+                for entry in &mut live.slots {
+                    more |= entry.slot.maintain(budget);
+                }
+                more
+            }
             Slots::Bytes(_) => false,
         }
     }
@@ -178,7 +199,9 @@ impl<K: StateKey> KeyedStates<K> {
     /// Lets states with such a clean-up look for expired entries, once per record.
     pub fn sweep_for_record(&mut self) {
         if let Slots::Live(live) = &mut self.slots {
-            live.slots.iter_mut().for_each(|entry| entry.slot.sweep_for_record());
+            live.slots
+                .iter_mut()
+                .for_each(|entry| entry.slot.sweep_for_record());
         }
     }
 
@@ -188,7 +211,11 @@ impl<K: StateKey> KeyedStates<K> {
         match &self.slots {
             Slots::Live(live) => MemoryUsage {
                 total: live.slots.iter().map(|entry| entry.slot.bytes()).sum(),
-                overlays: live.slots.iter().map(|entry| entry.slot.overlay_bytes()).sum(),
+                overlays: live
+                    .slots
+                    .iter()
+                    .map(|entry| entry.slot.overlay_bytes())
+                    .sum(),
             },
             Slots::Bytes(_) => MemoryUsage::default(),
         }
@@ -221,7 +248,10 @@ impl<K: StateKey> KeyedStates<K> {
 
     #[cold]
     fn measured_limit(&self, limit: usize) -> MemoryLimit {
-        MemoryLimit { limit, used: self.memory().total }
+        MemoryLimit {
+            limit,
+            used: self.memory().total,
+        }
     }
 }
 

@@ -23,7 +23,13 @@ impl<'a, K: StateKey, N: StateKey> TimersView<'a, K, N> {
         key: &'a K,
         namespace: &'a N,
     ) -> Self {
-        Self { states, slot, group, key, namespace }
+        Self {
+            states,
+            slot,
+            group,
+            key,
+            namespace,
+        }
     }
 
     /// Sets a timer; returns whether it is now the earliest of the subtask's.
@@ -33,7 +39,11 @@ impl<'a, K: StateKey, N: StateKey> TimersView<'a, K, N> {
     pub fn set(&mut self, time: i64) -> Result<bool> {
         let index = position(self.states.owner, self.slot)?;
         match &mut self.states.slots {
-            Slots::Live(live) => Ok(live.timers(index)?.add(time, self.group, self.key, self.namespace)),
+            Slots::Live(live) => {
+                Ok(live
+                    .timers(index)?
+                    .add(time, self.group, self.key, self.namespace))
+            }
             Slots::Bytes(bytes) => bytes.set_timer(index, time, self.namespace),
         }
     }
@@ -45,7 +55,11 @@ impl<'a, K: StateKey, N: StateKey> TimersView<'a, K, N> {
     pub fn remove(&mut self, time: i64) -> Result<bool> {
         let index = position(self.states.owner, self.slot)?;
         match &mut self.states.slots {
-            Slots::Live(live) => Ok(live.timers(index)?.remove(time, self.group, self.key, self.namespace)),
+            Slots::Live(live) => {
+                Ok(live
+                    .timers(index)?
+                    .remove(time, self.group, self.key, self.namespace))
+            }
             Slots::Bytes(bytes) => bytes.remove_timer(index, time, self.namespace),
         }
     }
@@ -83,7 +97,10 @@ impl<K> DueTimer<K> {
 
 impl<K: fmt::Debug> fmt::Debug for DueTimer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DueTimer").field("time", &self.time).field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("DueTimer")
+            .field("time", &self.time)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
     }
 }
 
@@ -99,7 +116,10 @@ impl<N: StateKey> Timers<N> {
     /// Hides the type of the namespaces.
     #[must_use]
     pub fn erase<K: StateKey>(self) -> AnyTimers {
-        AnyTimers { slot: self.slot(), layout: CompositeLayout::of::<K, N>() }
+        AnyTimers {
+            slot: self.slot(),
+            layout: CompositeLayout::of::<K, N>(),
+        }
     }
 }
 
@@ -126,7 +146,9 @@ impl<K: StateKey> KeyedStates<K> {
             Slots::Live(live) => live.timers(index)?.pop_due(up_to),
             Slots::Bytes(bytes) => bytes.pop_due(index, up_to)?,
         };
-        let Some(popped) = popped else { return Ok(None) };
+        let Some(popped) = popped else {
+            return Ok(None);
+        };
         let mut composite = &popped.composite[..];
         let key = timers.layout.take_part(&mut composite)?;
         Ok(Some(DueTimer {

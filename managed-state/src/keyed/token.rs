@@ -10,7 +10,10 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// Points nowhere: what a token holds before the state is registered.
-    pub(crate) const UNREGISTERED: Self = Self { owner: u32::MAX, index: u32::MAX };
+    pub(crate) const UNREGISTERED: Self = Self {
+        owner: u32::MAX,
+        index: u32::MAX,
+    };
 }
 
 macro_rules! token {
@@ -92,7 +95,10 @@ pub struct Timers<N = ()> {
 
 impl<N> Timers<N> {
     pub(crate) const fn new(slot: Slot) -> Self {
-        Self { slot, types: PhantomData }
+        Self {
+            slot,
+            types: PhantomData,
+        }
     }
 
     #[inline]

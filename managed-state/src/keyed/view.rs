@@ -1,12 +1,17 @@
 //! What an operator sees of a state: a view bound to one key and namespace, the same on either representation.
+#![expect(
+    clippy::type_complexity,
+    reason = "a view names what it is over on each representation"
+)]
 
-use state_api::access::{Aggregator, ListAccess, MapAccess, MergeAccess, SortedMapAccess, ValueAccess};
+use state_api::access::{
+    Aggregator, ListAccess, MapAccess, MergeAccess, SortedMapAccess, ValueAccess,
+};
 use state_api::{Error, OrderedKey, Result, StateKey, StateType};
 
 use super::live_list::LiveListView;
 use super::live_map::LiveMapView;
 use super::live_value::{LiveAggregating, LiveReducing, LiveValue};
-use super::measured::Measured;
 use super::stamp::{Plain, Timed};
 use crate::bytes::{ByteAggregating, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteValue};
 use crate::live::{LiveMap, LiveSortedMap};
@@ -28,7 +33,9 @@ impl<P, T, B> View<P, T, B> {
 
 #[cold]
 fn invalid<R>(error: &mut Option<Error>) -> Result<R> {
-    Err(error.take().unwrap_or_else(|| Error::poisoned("the view of a state is not usable")))
+    Err(error
+        .take()
+        .unwrap_or_else(|| Error::poisoned("the view of a state is not usable")))
 }
 
 macro_rules! on_view {
@@ -44,7 +51,8 @@ macro_rules! on_view {
 
 /// A value state of one key and namespace.
 pub struct ValueView<'a, K, N, T: StateType>(
-    pub(crate) View<LiveValue<'a, K, N, T, Plain<T>>, LiveValue<'a, K, N, T, Timed<T>>, ByteValue<'a, T>>,
+    pub(crate) 
+        View<LiveValue<'a, K, N, T, Plain<T>>, LiveValue<'a, K, N, T, Timed<T>>, ByteValue<'a, T>>,
 );
 
 impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K, N, T> {
@@ -79,7 +87,11 @@ impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K,
 
 /// A list state of one key and namespace.
 pub struct ListView<'a, K, N, T: StateType>(
-    pub(crate) View<LiveListView<'a, K, N, T, Plain<T>>, LiveListView<'a, K, N, T, Timed<T>>, ByteList<'a, T>>,
+    pub(crate)  View<
+        LiveListView<'a, K, N, T, Plain<T>>,
+        LiveListView<'a, K, N, T, Timed<T>>,
+        ByteList<'a, T>,
+    >,
 );
 
 impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N, T> {
@@ -120,9 +132,6 @@ impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N
 
 type LiveMapOf<'a, K, N, MK, MV, S> = LiveMapView<'a, K, N, MK, MV, S, LiveMap<MK, S>>;
 type LiveSortedMapOf<'a, K, N, MK, MV, S> = LiveMapView<'a, K, N, MK, MV, S, LiveSortedMap<MK, S>>;
-
-/// The cell of a map state in a live table.
-pub(crate) type MapCell<MK, S> = Measured<LiveMap<MK, S>>;
 
 /// A map state of one key and namespace.
 pub struct MapView<'a, K, N, MK: StateKey, MV: StateType>(
@@ -195,7 +204,12 @@ map_access!(SortedMapView, OrderedKey);
 impl<K: StateKey, N: StateKey, MK: OrderedKey, MV: StateType> SortedMapAccess<MK, MV>
     for SortedMapView<'_, K, N, MK, MV>
 {
-    fn range(&mut self, from: Option<&MK>, to: Option<&MK>, f: impl FnMut(&MK, &MV) -> Result<()>) -> Result<()> {
+    fn range(
+        &mut self,
+        from: Option<&MK>,
+        to: Option<&MK>,
+        f: impl FnMut(&MK, &MV) -> Result<()>,
+    ) -> Result<()> {
         on_view!(self, view => view.range(from, to, f))
     }
 
@@ -214,7 +228,11 @@ impl<K: StateKey, N: StateKey, MK: OrderedKey, MV: StateType> SortedMapAccess<MK
 
 /// A reducing state of one key and namespace.
 pub struct ReducingView<'a, K, N, T: StateType>(
-    pub(crate) View<LiveReducing<'a, K, N, T, Plain<T>>, LiveReducing<'a, K, N, T, Timed<T>>, ByteReducing<'a, T>>,
+    pub(crate)  View<
+        LiveReducing<'a, K, N, T, Plain<T>>,
+        LiveReducing<'a, K, N, T, Timed<T>>,
+        ByteReducing<'a, T>,
+    >,
 );
 
 impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<'_, K, N, T> {
@@ -242,7 +260,9 @@ pub struct AggregatingView<'a, K, N, A: Aggregator>(
     >,
 );
 
-impl<K: StateKey, N: StateKey, A: Aggregator> MergeAccess<A::In, A::Out> for AggregatingView<'_, K, N, A> {
+impl<K: StateKey, N: StateKey, A: Aggregator> MergeAccess<A::In, A::Out>
+    for AggregatingView<'_, K, N, A>
+{
     #[inline(always)]
     fn add(&mut self, input: A::In) -> Result<()> {
         on_view!(self, view => view.add(input))

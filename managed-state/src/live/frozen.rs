@@ -228,7 +228,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
         for (key, namespace, value) in frozen.iter() {
             visit(key, namespace, value)?;
             count += 1;
-            if count as usize % ABORT_CHECK == 0 {
+            if (count as usize).is_multiple_of(ABORT_CHECK) {
                 frozen.check()?;
             }
         }
@@ -276,7 +276,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
             };
             visit(key, namespace, stack.get(at))?;
             count += 1;
-            if count as usize % ABORT_CHECK == 0 {
+            if (count as usize).is_multiple_of(ABORT_CHECK) {
                 frozen.check()?;
             }
             Ok(())
