@@ -1,8 +1,4 @@
 //! What an operator sees of a state: a view bound to one key and namespace, the same on either representation.
-#![expect(
-    clippy::type_complexity,
-    reason = "a view names what it is over on each representation"
-)]
 
 use state_api::access::{
     Aggregator, ListAccess, MapAccess, MergeAccess, SortedMapAccess, ValueAccess,
@@ -49,11 +45,11 @@ macro_rules! on_view {
     };
 }
 
+type ValueOver<'a, K, N, T> =
+    View<LiveValue<'a, K, N, T, Plain<T>>, LiveValue<'a, K, N, T, Timed<T>>, ByteValue<'a, T>>;
+
 /// A value state of one key and namespace.
-pub struct ValueView<'a, K, N, T: StateType>(
-    pub(crate) 
-        View<LiveValue<'a, K, N, T, Plain<T>>, LiveValue<'a, K, N, T, Timed<T>>, ByteValue<'a, T>>,
-);
+pub struct ValueView<'a, K, N, T: StateType>(pub(crate) ValueOver<'a, K, N, T>);
 
 impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K, N, T> {
     #[inline(always)]
@@ -85,14 +81,11 @@ impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K,
     }
 }
 
+type ListOver<'a, K, N, T> =
+    View<LiveListView<'a, K, N, T, Plain<T>>, LiveListView<'a, K, N, T, Timed<T>>, ByteList<'a, T>>;
+
 /// A list state of one key and namespace.
-pub struct ListView<'a, K, N, T: StateType>(
-    pub(crate)  View<
-        LiveListView<'a, K, N, T, Plain<T>>,
-        LiveListView<'a, K, N, T, Timed<T>>,
-        ByteList<'a, T>,
-    >,
-);
+pub struct ListView<'a, K, N, T: StateType>(pub(crate) ListOver<'a, K, N, T>);
 
 impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N, T> {
     #[inline(always)]
@@ -133,22 +126,24 @@ impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N
 type LiveMapOf<'a, K, N, MK, MV, S> = LiveMapView<'a, K, N, MK, MV, S, LiveMap<MK, S>>;
 type LiveSortedMapOf<'a, K, N, MK, MV, S> = LiveMapView<'a, K, N, MK, MV, S, LiveSortedMap<MK, S>>;
 
+type MapOver<'a, K, N, MK, MV> = View<
+    LiveMapOf<'a, K, N, MK, MV, Plain<MV>>,
+    LiveMapOf<'a, K, N, MK, MV, Timed<MV>>,
+    ByteMap<'a, MK, MV>,
+>;
+
 /// A map state of one key and namespace.
-pub struct MapView<'a, K, N, MK: StateKey, MV: StateType>(
-    pub(crate)  View<
-        LiveMapOf<'a, K, N, MK, MV, Plain<MV>>,
-        LiveMapOf<'a, K, N, MK, MV, Timed<MV>>,
-        ByteMap<'a, MK, MV>,
-    >,
-);
+pub struct MapView<'a, K, N, MK: StateKey, MV: StateType>(pub(crate) MapOver<'a, K, N, MK, MV>);
+
+type SortedMapOver<'a, K, N, MK, MV> = View<
+    LiveSortedMapOf<'a, K, N, MK, MV, Plain<MV>>,
+    LiveSortedMapOf<'a, K, N, MK, MV, Timed<MV>>,
+    ByteSortedMap<'a, MK, MV>,
+>;
 
 /// A map state of one key and namespace, ordered by map key.
 pub struct SortedMapView<'a, K, N, MK: OrderedKey, MV: StateType>(
-    pub(crate)  View<
-        LiveSortedMapOf<'a, K, N, MK, MV, Plain<MV>>,
-        LiveSortedMapOf<'a, K, N, MK, MV, Timed<MV>>,
-        ByteSortedMap<'a, MK, MV>,
-    >,
+    pub(crate) SortedMapOver<'a, K, N, MK, MV>,
 );
 
 macro_rules! map_access {
@@ -226,14 +221,14 @@ impl<K: StateKey, N: StateKey, MK: OrderedKey, MV: StateType> SortedMapAccess<MK
     }
 }
 
+type ReducingOver<'a, K, N, T> = View<
+    LiveReducing<'a, K, N, T, Plain<T>>,
+    LiveReducing<'a, K, N, T, Timed<T>>,
+    ByteReducing<'a, T>,
+>;
+
 /// A reducing state of one key and namespace.
-pub struct ReducingView<'a, K, N, T: StateType>(
-    pub(crate)  View<
-        LiveReducing<'a, K, N, T, Plain<T>>,
-        LiveReducing<'a, K, N, T, Timed<T>>,
-        ByteReducing<'a, T>,
-    >,
-);
+pub struct ReducingView<'a, K, N, T: StateType>(pub(crate) ReducingOver<'a, K, N, T>);
 
 impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<'_, K, N, T> {
     #[inline(always)]
@@ -251,14 +246,14 @@ impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<
     }
 }
 
+type AggregatingOver<'a, K, N, A> = View<
+    LiveAggregating<'a, K, N, A, Plain<<A as Aggregator>::Acc>>,
+    LiveAggregating<'a, K, N, A, Timed<<A as Aggregator>::Acc>>,
+    ByteAggregating<'a, A>,
+>;
+
 /// An aggregating state of one key and namespace.
-pub struct AggregatingView<'a, K, N, A: Aggregator>(
-    pub(crate)  View<
-        LiveAggregating<'a, K, N, A, Plain<A::Acc>>,
-        LiveAggregating<'a, K, N, A, Timed<A::Acc>>,
-        ByteAggregating<'a, A>,
-    >,
-);
+pub struct AggregatingView<'a, K, N, A: Aggregator>(pub(crate) AggregatingOver<'a, K, N, A>);
 
 impl<K: StateKey, N: StateKey, A: Aggregator> MergeAccess<A::In, A::Out>
     for AggregatingView<'_, K, N, A>
