@@ -31,12 +31,11 @@ pub mod source;
 pub mod sources;
 pub mod task;
 
-pub use chain::element_lists::ListStates;
 pub use config::CheckpointMode;
 pub use execution::{
-    CheckpointStore, Driver, ExecutionSettings, JobEvent, JobEvents, JobOutcome, JobParts,
+    CheckpointStore, Driver, ExecutionSettings, FolderCheckpoints, JobEvent, JobEvents, JobOutcome, JobParts,
     LocalExecution, MemoryCheckpoints, RestoreFrom,
 };
 pub use job::{Job, KeyedStream, Stream};
-pub use operator::{KeyedOperator, Operator, Out, States, Tumbling, Windowed};
+pub use operator::{BroadcastOperator, BroadcastSide, KeyedOperator, Operator, Out, States, Tumbling, Windowed};
 pub use record::{END_OF_TIME, Emit, NO_TIMESTAMP, Record, SplitEvent, Timed};

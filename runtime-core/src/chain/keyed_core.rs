@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use managed_state::keyed::{DueTimer, KeyedContext, KeyedStates};
+use managed_state::raw::{RawKeyedInput, RawStreams, restore_raw_keyed};
 use state_api::{
     BackendContext, CheckpointId, Error, OperatorUid, Result, SnapshotRequest, StateKey,
 };
@@ -122,19 +123,36 @@ impl<K: StateKey> KeyedCore<K> {
         !self.timers.processing.is_empty()
     }
 
+    /// Reads the raw bytes of this subtask's key groups; `None` at a fresh start.
+    pub(crate) async fn restored_raw(&self, env: &Environment) -> Result<Option<RawKeyedInput>> {
+        let Some((_, snapshot)) = env.restored(&self.uid) else { return Ok(None) };
+        let range = env.max_parallelism.range_of(env.subtask)?;
+        restore_raw_keyed(&snapshot.raw_keyed, range, env.restore_storage.as_ref()).await.map(Some)
+    }
+
+    /// Freezes the states, after the operator's own hook has written raw bytes.
     pub(crate) fn snapshot(
         &mut self,
         request: &SnapshotRequest,
         set: &mut SubtaskSnapshot,
+        hook: impl FnOnce(&mut RawStreams) -> Result<()>,
     ) -> Result<()> {
-        let keyed = self.states()?.snapshot(request)?;
-        set.add(
-            self.uid.clone(),
-            OperatorParts {
-                keyed: Some(keyed),
-                ..OperatorParts::default()
-            },
-        );
+        let mut raw = RawStreams::new(self.states()?.context().range);
+        hook(&mut raw)?;
+        self.snapshot_with(request, set, |parts| parts.add_raw(raw))
+    }
+
+    /// Freezes the states, after what `first` adds.
+    pub(crate) fn snapshot_with(
+        &mut self,
+        request: &SnapshotRequest,
+        set: &mut SubtaskSnapshot,
+        first: impl FnOnce(&mut OperatorParts) -> Result<()>,
+    ) -> Result<()> {
+        let mut parts = OperatorParts::default();
+        first(&mut parts)?;
+        parts.keyed = Some(self.states()?.snapshot(request)?);
+        set.add(self.uid.clone(), parts);
         Ok(())
     }
 

@@ -173,8 +173,13 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
         Box::pin(async move {
             self.next.open(env).await?;
             let operator = &mut self.operator;
-            let result = self.core.open(env, |states| operator.open(states)).await;
-            result.map_err(|error| self.named(error))
+            let result = async {
+                if let Some(raw) = self.core.restored_raw(env).await? {
+                    operator.restore_raw(raw)?;
+                }
+                self.core.open(env, |states| operator.open(states)).await
+            };
+            result.await.map_err(|error| self.named(error))
         })
     }
 
@@ -207,7 +212,7 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
         self.next.snapshot(request, set)?;
-        let result = self.core.snapshot(request, set);
+        let result = self.core.snapshot(request, set, |raw| self.operator.snapshot_raw(raw));
         result.map_err(|error| self.named(error))
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A head is a source or an operator behind an exchange; each [`Link`](link::Link) behind it is one more operator, down to
 //! sinks and to the outputs of the next exchange. A record passes through all of them by plain calls.
+pub(crate) mod broadcast_head;
 pub(crate) mod chained;
-pub(crate) mod element_lists;
 pub(crate) mod environment;
 pub(crate) mod fan_out;
 pub(crate) mod gate;

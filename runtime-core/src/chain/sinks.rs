@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
-use state_api::{CheckpointId, Error, OperatorUid, Result, SnapshotRequest};
+use managed_state::operator::{OperatorListState, OperatorStates};
+use managed_state::raw::{RawStreams, restore_raw_operator};
+use state_api::{CheckpointId, Error, KeyGroupRange, OperatorUid, Result, SnapshotRequest};
 
 use super::chained::Stage;
-use super::element_lists::ListStates;
 use super::environment::Environment;
 use super::link::Link;
 use crate::channel::Barrier;
@@ -102,6 +103,9 @@ pub(crate) struct TwoPhaseStage<S: TwoPhaseSink> {
     uid: OperatorUid,
     writer: Option<S::Writer>,
     pending: PendingCommits<S::Transaction>,
+    states: OperatorStates,
+    ended: OperatorListState<S::Transaction>,
+    open: OperatorListState<S::Transaction>,
     finished: bool,
     failpoints: Failpoints,
 }
@@ -113,6 +117,9 @@ impl<S: TwoPhaseSink> TwoPhaseStage<S> {
             uid,
             writer: None,
             pending: PendingCommits::new(),
+            states: OperatorStates::new(),
+            ended: OperatorListState::default(),
+            open: OperatorListState::default(),
             finished: false,
             failpoints,
         }
@@ -133,15 +140,15 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
                 .writer
                 .insert(self.sink.writer(&sink_context(env, &self.uid))?);
             if let Some((_, snapshot)) = env.restored(&self.uid) {
-                let lists =
-                    ListStates::read(&snapshot.managed_operator, env.restore_storage.as_ref())
-                        .await?;
-                for transaction in lists.get::<S::Transaction>(PENDING)? {
-                    writer.recover_and_commit(&transaction)?;
-                }
-                for transaction in lists.get::<S::Transaction>(OPEN)? {
-                    writer.recover_and_abort(&transaction)?;
-                }
+                self.states.restore(&snapshot.managed_operator, &env.restore_context()).await?;
+            }
+            self.ended = self.states.list(PENDING)?;
+            self.open = self.states.list(OPEN)?;
+            for transaction in self.states.elements(self.ended)?.iter() {
+                writer.recover_and_commit(transaction)?;
+            }
+            for transaction in self.states.elements(self.open)?.iter() {
+                writer.recover_and_abort(transaction)?;
             }
             writer.recovered()
         })
@@ -171,10 +178,9 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
             self.pending.add(request.checkpoint, ended.transaction);
             parts.harden.extend(ended.harden);
         }
-        let mut lists = ListStates::new();
-        lists.put(PENDING, self.pending.iter());
-        lists.put(OPEN, writer.open_transaction().iter());
-        parts.operator.push(lists.into_snapshot());
+        self.states.elements_mut(self.ended)?.replace(self.pending.iter().cloned());
+        self.states.elements_mut(self.open)?.replace(writer.open_transaction());
+        parts.operator = Some(self.states.snapshot(request)?);
         set.add(self.uid.clone(), parts);
         Ok(())
     }
@@ -202,16 +208,13 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
 pub(crate) struct OperatorStage<O: Operator> {
     operator: O,
     uid: OperatorUid,
+    states: OperatorStates,
     watermark: i64,
 }
 
 impl<O: Operator> OperatorStage<O> {
     pub(crate) fn new(operator: O, uid: OperatorUid) -> Self {
-        Self {
-            operator,
-            uid,
-            watermark: i64::MIN,
-        }
+        Self { operator, uid, states: OperatorStates::new(), watermark: i64::MIN }
     }
 }
 
@@ -225,42 +228,37 @@ impl<O: Operator> Stage for OperatorStage<O> {
 
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let Some((_, snapshot)) = env.restored(&self.uid) else {
-                return Ok(());
-            };
-            let lists =
-                ListStates::read(&snapshot.managed_operator, env.restore_storage.as_ref()).await?;
-            self.operator.restore(&lists)
+            if let Some((_, snapshot)) = env.restored(&self.uid) {
+                self.states.restore(&snapshot.managed_operator, &env.restore_context()).await?;
+                let raw = restore_raw_operator(&snapshot.raw_operator, env.restore_storage.as_ref()).await?;
+                self.operator.restore_raw(raw)?;
+            }
+            self.operator.open(&mut self.states)
         })
     }
 
     #[inline]
     fn process(&mut self, value: O::In, time: i64, next: &mut dyn Link<O::Out>) -> Result<()> {
-        self.operator
-            .process(value, &mut Out::new(next, time, self.watermark))
+        self.operator.process(value, &mut self.states, &mut Out::new(next, time, self.watermark))
     }
 
     fn watermark(&mut self, time: i64, next: &mut dyn Link<O::Out>) -> Result<()> {
         self.watermark = time;
-        self.operator
-            .on_watermark(time, &mut Out::new(next, NO_TIMESTAMP, time))?;
+        self.operator.on_watermark(time, &mut self.states, &mut Out::new(next, NO_TIMESTAMP, time))?;
         next.watermark(time)
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier, next: &mut dyn Link<O::Out>) -> Result<()> {
-        self.operator.prepare_barrier(
-            barrier.id,
-            &mut Out::new(next, NO_TIMESTAMP, self.watermark),
-        )
+        let out = &mut Out::new(next, NO_TIMESTAMP, self.watermark);
+        self.operator.prepare_barrier(barrier.id, &mut self.states, out)
     }
 
-    fn snapshot(&mut self, _request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
-        let mut lists = ListStates::new();
-        self.operator.snapshot(&mut lists)?;
-        let parts = OperatorParts {
-            operator: vec![lists.into_snapshot()],
-            ..OperatorParts::default()
-        };
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        let mut raw = RawStreams::new(KeyGroupRange::EMPTY);
+        self.operator.snapshot(&mut self.states, &mut raw)?;
+        let operator = Some(self.states.snapshot(request)?);
+        let mut parts = OperatorParts { operator, ..OperatorParts::default() };
+        parts.add_raw(raw)?;
         set.add(self.uid.clone(), parts);
         Ok(())
     }
@@ -274,7 +272,7 @@ impl<O: Operator> Stage for OperatorStage<O> {
     }
 
     fn finish(&mut self, next: &mut dyn Link<O::Out>) -> Result<()> {
-        self.operator
-            .finish(&mut Out::new(next, NO_TIMESTAMP, self.watermark))
+        let out = &mut Out::new(next, NO_TIMESTAMP, self.watermark);
+        self.operator.finish(&mut self.states, out)
     }
 }

@@ -3,9 +3,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::LocalBoxFuture;
+use managed_state::operator::{OperatorListState, OperatorStates};
 use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
 
-use super::element_lists::ListStates;
 use super::environment::Environment;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
 use crate::channel::Barrier;
@@ -58,6 +58,8 @@ pub(crate) struct SourceHead<S: Source> {
     enumeration: Arc<Enumeration<S::Split>>,
     uid: OperatorUid,
     reader: Option<S::Reader>,
+    states: OperatorStates,
+    positions: OperatorListState<S::Split>,
     next: Box<dyn Link<S::Out>>,
     congested: Rc<Cell<bool>>,
     ended: bool,
@@ -80,6 +82,8 @@ impl<S: Source> SourceHead<S> {
             enumeration,
             uid,
             reader: None,
+            states: OperatorStates::new(),
+            positions: OperatorListState::default(),
             next,
             congested,
             ended: false,
@@ -91,16 +95,14 @@ impl<S: Source> SourceHead<S> {
 
     async fn open_reader(&mut self, env: &Environment) -> Result<()> {
         let restored = env.restored(&self.uid);
+        if let Some((_, snapshot)) = restored {
+            self.states.restore(&snapshot.managed_operator, &env.restore_context()).await?;
+        }
+        self.positions = self.states.list(SPLITS)?;
         let splits = match restored {
-            Some((_, snapshot)) => {
-                let lists =
-                    ListStates::read(&snapshot.managed_operator, env.restore_storage.as_ref())
-                        .await?;
-                let splits: Vec<S::Split> = lists.get(SPLITS)?;
-                self.restored = splits
-                    .iter()
-                    .map(|split| self.source.describe(split))
-                    .collect();
+            Some(_) => {
+                let splits = self.states.elements(self.positions)?.to_vec();
+                self.restored = splits.iter().map(|split| self.source.describe(split)).collect();
                 self.skip_one = !splits.is_empty() && env.failpoints.reach(Failpoint::ReplaySkip);
                 splits
             }
@@ -247,12 +249,9 @@ impl<S: Source> Control for SourceHead<S> {
         let splits = reader
             .snapshot()
             .map_err(|error| at_operator(error, Some(&self.uid)))?;
-        let mut lists = ListStates::new();
-        lists.put(SPLITS, &splits);
-        let parts = OperatorParts {
-            operator: vec![lists.into_snapshot()],
-            ..OperatorParts::default()
-        };
+        self.states.elements_mut(self.positions)?.replace(splits);
+        let operator = Some(self.states.snapshot(request)?);
+        let parts = OperatorParts { operator, ..OperatorParts::default() };
         set.add(self.uid.clone(), parts);
         Ok(())
     }

@@ -1,9 +1,7 @@
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-use checkpoint_storage::CheckpointMetadata;
+use checkpoint_storage::{CheckpointMetadata, MemoryCheckpointStorage};
 use futures_util::future::{BoxFuture, ready};
 use state_api::{
     Attempt, CheckpointId, CheckpointStorage, CheckpointStream, Error, ErrorKind, ObjectHandle,
@@ -15,9 +13,16 @@ use super::{CheckpointStore, LoadedCheckpoint, RestoreFrom, StoreStart};
 /// Checkpoints in this process's memory: they survive a restart of the job, not of the process.
 ///
 /// Every future is ready at once, so a driver without any I/O can run jobs on it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct MemoryCheckpoints {
     shared: Arc<Mutex<Kept>>,
+    storage: MemoryCheckpointStorage,
+}
+
+impl Default for MemoryCheckpoints {
+    fn default() -> Self {
+        Self::with_max_state_size(MemoryCheckpointStorage::DEFAULT_MAX_STATE_SIZE)
+    }
 }
 
 #[derive(Default)]
@@ -32,6 +37,12 @@ impl MemoryCheckpoints {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates an empty store in which a state may take `bytes` at most.
+    #[must_use]
+    pub fn with_max_state_size(bytes: u64) -> Self {
+        Self { shared: Arc::default(), storage: MemoryCheckpointStorage::new(bytes) }
     }
 
     /// Returns the completed checkpoints, oldest first.
@@ -69,7 +80,7 @@ impl CheckpointStore for MemoryCheckpoints {
     }
 
     fn storage(&self) -> Arc<dyn CheckpointStorage> {
-        Arc::new(InlineStorage)
+        Arc::new(self.storage.clone())
     }
 
     fn load<'a>(
@@ -88,7 +99,7 @@ impl CheckpointStore for MemoryCheckpoints {
         };
         let loaded = |metadata| LoadedCheckpoint {
             metadata,
-            storage: Arc::new(InlineStorage),
+            storage: Arc::new(self.storage.clone()),
         };
         Box::pin(ready(found.map(|metadata| metadata.map(loaded))))
     }
@@ -123,61 +134,5 @@ impl CheckpointStore for MemoryCheckpoints {
         let mut kept = self.lock();
         kept.last_id = kept.last_id.max(id.0);
         Box::pin(ready(Ok(())))
-    }
-}
-
-/// A storage whose streams all end as inline bytes.
-struct InlineStorage;
-
-impl CheckpointStorage for InlineStorage {
-    fn create(&self, _checkpoint: CheckpointId, _scope: Scope) -> Box<dyn CheckpointStream> {
-        Box::new(InlineStream { bytes: Vec::new() })
-    }
-
-    fn read_range<'a>(
-        &'a self,
-        object: &'a ObjectHandle,
-        _range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Bytes>> {
-        Box::pin(ready(Err(no_object(object))))
-    }
-
-    fn open<'a>(
-        &'a self,
-        object: &'a ObjectHandle,
-    ) -> BoxFuture<'a, Result<Box<dyn ObjectReader>>> {
-        Box::pin(ready(Err(no_object(object))))
-    }
-}
-
-fn no_object(object: &ObjectHandle) -> Error {
-    Error::corrupt("a store in memory keeps no objects").with("object", object)
-}
-
-struct InlineStream {
-    bytes: Vec<u8>,
-}
-
-impl CheckpointStream for InlineStream {
-    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        self.bytes.extend_from_slice(&bytes);
-        Box::pin(ready(Ok(())))
-    }
-
-    fn position(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    fn flush(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(ready(Ok(())))
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Option<StateHandle>>> {
-        let handle = (!self.bytes.is_empty()).then(|| StateHandle::Inline(self.bytes.into()));
-        Box::pin(ready(Ok(handle)))
-    }
-
-    fn abort(self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(ready(()))
     }
 }

@@ -4,14 +4,16 @@ use state_api::access::Aggregator;
 use state_api::{HashId, StateKey};
 
 use super::Stream;
+use super::edge::Edge;
 use super::graph::{Input, Vertex};
 use super::stream::{Consumers, build_links, exchange};
+use crate::chain::broadcast_head::BroadcastHead;
 use crate::chain::gate::{Gate, Port};
 use crate::chain::keyed_core::KeyedCore;
 use crate::chain::keyed_head::KeyedHead;
-use crate::chain::outputs::ByKey;
+use crate::chain::outputs::{ByKey, Keyed, ToAll};
 use crate::coordinator::Connection;
-use crate::operator::{KeyedOperator, Tumbling, WindowOperator, Windowed};
+use crate::operator::{BroadcastOperator, KeyedOperator, Tumbling, WindowOperator, Windowed};
 use crate::record::Record;
 
 pub(crate) type KeyOf<K, T> = dyn Fn(&T) -> K + Send + Sync;
@@ -34,17 +36,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
     {
         let graph = &self.stream.graph;
         let id = graph.uid(uid);
-        let behind_us = graph.lock().vertices.len();
-        let key_of = Arc::clone(&self.key_of);
-        let edge = exchange(&self.stream, move |env| {
-            let plan = env.plan[behind_us];
-            ByKey::new(
-                Arc::clone(&key_of),
-                HashId::default(),
-                plan.max_parallelism,
-                plan.parallelism,
-            )
-        });
+        let edge = self.exchange_to_next();
         let consumers = Consumers::default();
         let behind = consumers.clone();
         let (receiving, named) = (Arc::clone(&edge), id.clone());
@@ -76,6 +68,62 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
             reset: Arc::new(|| {}),
         });
         Stream::new(graph.clone(), vertex, consumers)
+    }
+
+    /// Adds an operator over keyed state that reads what `broadcast` brings to every subtask.
+    pub fn connect_broadcast<O>(&self, broadcast: &Stream<O::Broadcast>, uid: &str, operator: O) -> Stream<O::Out>
+    where
+        O: BroadcastOperator<Key = K, In = T>,
+    {
+        let graph = &self.stream.graph;
+        let id = graph.uid(uid);
+        let keyed_edge = self.exchange_to_next();
+        let broadcast_edge = exchange(broadcast, |_| ToAll);
+        let consumers = Consumers::default();
+        let behind = consumers.clone();
+        let inputs = vec![
+            Input {
+                from: self.stream.vertex,
+                connection: Connection::AllToAll,
+                edge: Arc::<Edge<Keyed<K, T>>>::clone(&keyed_edge),
+            },
+            Input {
+                from: broadcast.vertex,
+                connection: Connection::AllToAll,
+                edge: Arc::<Edge<O::Broadcast>>::clone(&broadcast_edge),
+            },
+        ];
+        let named = id.clone();
+        let vertex = graph.add_vertex(Vertex {
+            names: vec![uid.to_owned()],
+            parallelism: None,
+            max_parallelism: None,
+            uids: vec![id.clone()],
+            keyed: Some(id),
+            inputs,
+            head: Arc::new(move |env| {
+                let keyed = keyed_edge.take_receivers(env.subtask.index);
+                let broadcast = broadcast_edge.take_receivers(env.subtask.index);
+                let gate = Gate::new(keyed.len() + broadcast.len(), env.mode, Arc::clone(&env.clock));
+                let first = keyed.len();
+                let (keyed, broadcast) = (Port::new(keyed, 0), Port::new(broadcast, first));
+                let core = KeyedCore::new(named.clone());
+                let next = build_links(&behind, env);
+                Box::new(BroadcastHead::new(gate, keyed, broadcast, operator.clone(), core, next, env))
+            }),
+            reset: Arc::new(|| {}),
+        });
+        Stream::new(graph.clone(), vertex, consumers)
+    }
+
+    /// Adds the exchange by key to the vertex that is added next.
+    fn exchange_to_next(&self) -> Arc<Edge<Keyed<K, T>>> {
+        let behind_us = self.stream.graph.lock().vertices.len();
+        let key_of = Arc::clone(&self.key_of);
+        exchange(&self.stream, move |env| {
+            let plan = env.plan[behind_us];
+            ByKey::new(Arc::clone(&key_of), HashId::default(), plan.max_parallelism, plan.parallelism)
+        })
     }
 
     /// Assigns records to tumbling windows by their event time.

@@ -1,4 +1,5 @@
 use managed_state::keyed::{At, DueTimer};
+use managed_state::raw::{RawKeyedInput, RawStreams};
 use state_api::{CheckpointId, Result, StateKey};
 
 use super::{Out, States};
@@ -17,6 +18,25 @@ pub trait KeyedOperator: Clone + Send + Sync + 'static {
     type In: Record;
     /// What goes out.
     type Out: Record;
+
+    /// Takes back the bytes that [`snapshot_raw`](Self::snapshot_raw) wrote for the key groups of this subtask; after a
+    /// restore only, before `open`.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn restore_raw(&mut self, raw: RawKeyedInput) -> Result<()> {
+        let _ = raw;
+        Ok(())
+    }
+
+    /// Writes what it holds outside of its states, per key group.
+    ///
+    /// # Errors
+    /// Any: the checkpoint is declined.
+    fn snapshot_raw(&mut self, raw: &mut RawStreams) -> Result<()> {
+        let _ = raw;
+        Ok(())
+    }
 
     /// Registers the states; [`States`] says whether they were restored.
     ///

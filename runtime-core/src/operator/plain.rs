@@ -1,34 +1,35 @@
+use managed_state::operator::OperatorStates;
+use managed_state::raw::{RawOperatorInput, RawStreams};
 use state_api::{CheckpointId, Result};
 
 use super::Out;
-use crate::chain::element_lists::ListStates;
 use crate::record::Record;
 
-/// An operator over the state of its subtask, not bound to a key: lists that are dealt out again at a restore.
+/// An operator over the state of its subtask, not bound to a key: lists and maps that are dealt out again at a restore.
 ///
 /// # Contract
-/// Implemented by users; each subtask has a clone of its own, called on the subtask's thread. Before the first record
-/// `restore` gets what `snapshot` stored, dealt out anew. An error fails the job, except in `snapshot`.
+/// Implemented by users; each subtask has a clone of its own, called on the subtask's thread. `restore_raw` comes first, after
+/// a restore only, then `open`, then records. An error fails the job, except in `snapshot`.
 pub trait Operator: Clone + Send + Sync + 'static {
     /// What comes in.
     type In: Record;
     /// What goes out.
     type Out: Record;
 
-    /// Takes back the lists of a checkpoint; not called at a fresh start.
+    /// Takes back the partitions that [`snapshot`](Self::snapshot) wrote, dealt out anew.
     ///
     /// # Errors
-    /// Those of [`ListStates::get`]; any: the job fails.
-    fn restore(&mut self, states: &ListStates) -> Result<()> {
-        let _ = states;
+    /// Any: the job fails.
+    fn restore_raw(&mut self, raw: RawOperatorInput) -> Result<()> {
+        let _ = raw;
         Ok(())
     }
 
-    /// Stores what must survive, by name.
+    /// Registers the states, which say whether they were restored, and reads what is in them.
     ///
     /// # Errors
-    /// Any: the checkpoint is declined.
-    fn snapshot(&mut self, states: &mut ListStates) -> Result<()> {
+    /// Those of registration; any: the job fails.
+    fn open(&mut self, states: &mut OperatorStates) -> Result<()> {
         let _ = states;
         Ok(())
     }
@@ -37,14 +38,28 @@ pub trait Operator: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// Any: the job fails.
-    fn process(&mut self, record: Self::In, out: &mut Out<'_, Self::Out>) -> Result<()>;
+    fn process(&mut self, record: Self::In, states: &mut OperatorStates, out: &mut Out<'_, Self::Out>) -> Result<()>;
+
+    /// Writes what it holds outside of its states into them, or as raw bytes.
+    ///
+    /// # Errors
+    /// Any: the checkpoint is declined.
+    fn snapshot(&mut self, states: &mut OperatorStates, raw: &mut RawStreams) -> Result<()> {
+        let _ = (states, raw);
+        Ok(())
+    }
 
     /// Learns of a new watermark, in milliseconds.
     ///
     /// # Errors
     /// Any: the job fails.
-    fn on_watermark(&mut self, watermark: i64, out: &mut Out<'_, Self::Out>) -> Result<()> {
-        let _ = (watermark, out);
+    fn on_watermark(
+        &mut self,
+        watermark: i64,
+        states: &mut OperatorStates,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()> {
+        let _ = (watermark, states, out);
         Ok(())
     }
 
@@ -55,9 +70,10 @@ pub trait Operator: Clone + Send + Sync + 'static {
     fn prepare_barrier(
         &mut self,
         checkpoint: CheckpointId,
+        states: &mut OperatorStates,
         out: &mut Out<'_, Self::Out>,
     ) -> Result<()> {
-        let _ = (checkpoint, out);
+        let _ = (checkpoint, states, out);
         Ok(())
     }
 
@@ -83,8 +99,8 @@ pub trait Operator: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// Any: the job fails.
-    fn finish(&mut self, out: &mut Out<'_, Self::Out>) -> Result<()> {
-        let _ = out;
+    fn finish(&mut self, states: &mut OperatorStates, out: &mut Out<'_, Self::Out>) -> Result<()> {
+        let _ = (states, out);
         Ok(())
     }
 }

@@ -62,10 +62,11 @@ impl<T> PendingCommits<T> {
         let mut committed = 0;
         let mut first: Option<Error> = None;
         let mut more = 0;
-        let later = self
-            .by_checkpoint
-            .split_off(&CheckpointId(id.0.saturating_add(1)));
-        for (checkpoint, transactions) in std::mem::replace(&mut self.by_checkpoint, later) {
+        let mut due = std::mem::take(&mut self.by_checkpoint);
+        if let Some(after) = id.0.checked_add(1) {
+            self.by_checkpoint = due.split_off(&CheckpointId(after));
+        }
+        for (checkpoint, transactions) in due {
             for transaction in transactions {
                 match commit(&transaction) {
                     Ok(()) => committed += 1,

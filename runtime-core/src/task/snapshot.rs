@@ -1,6 +1,7 @@
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
+use managed_state::raw::RawStreams;
 use state_api::{
     Error, KeyGroupsHandle, KeyedHandle, OperatorSnapshot, OperatorStateHandle, OperatorUid,
     PersistContext, Result, Snapshot,
@@ -15,16 +16,24 @@ pub struct OperatorParts {
     /// Keyed state and timers.
     pub keyed: Option<Box<dyn Snapshot<Vec<KeyedHandle>>>>,
     /// Bytes per key group.
-    pub raw_keyed: Option<Box<dyn Snapshot<Option<KeyGroupsHandle>>>>,
+    pub raw_keyed: Option<Box<dyn Snapshot<KeyGroupsHandle>>>,
     /// Operator state.
-    pub operator: Vec<Box<dyn Snapshot<Option<OperatorStateHandle>>>>,
+    pub operator: Option<Box<dyn Snapshot<Option<OperatorStateHandle>>>>,
     /// Bytes in partitions.
-    pub raw_operator: Option<Box<dyn Snapshot<Option<OperatorStateHandle>>>>,
+    pub raw_operator: Option<Box<dyn Snapshot<OperatorStateHandle>>>,
     /// What else must succeed before the checkpoint may complete.
     pub harden: Vec<Harden>,
 }
 
 impl OperatorParts {
+    /// Adds the raw streams that an operator's hook wrote.
+    pub(crate) fn add_raw(&mut self, raw: RawStreams) -> Result<()> {
+        let raw = raw.finish()?;
+        self.raw_keyed = raw.keyed;
+        self.raw_operator = raw.operator;
+        Ok(())
+    }
+
     /// Writes everything, in the order keyed, raw keyed, operator, raw operator; `done` keeps what is durable if a later part fails.
     async fn persist(self, cx: &PersistContext, done: &mut OperatorSnapshot) -> Result<()> {
         for work in self.harden {
@@ -34,14 +43,14 @@ impl OperatorParts {
             done.managed_keyed = keyed.persist(cx.clone()).await?;
         }
         if let Some(raw) = self.raw_keyed {
-            done.raw_keyed.extend(raw.persist(cx.clone()).await?);
+            done.raw_keyed.push(raw.persist(cx.clone()).await?);
         }
-        for operator in self.operator {
+        if let Some(operator) = self.operator {
             done.managed_operator
                 .extend(operator.persist(cx.clone()).await?);
         }
         if let Some(raw) = self.raw_operator {
-            done.raw_operator.extend(raw.persist(cx.clone()).await?);
+            done.raw_operator.push(raw.persist(cx.clone()).await?);
         }
         Ok(())
     }

@@ -151,18 +151,7 @@ impl Subtask {
             }
             Phase::Running(head) => head,
         };
-        if self.input_ended {
-            return Ok(if !self.env.congested.get() || head.pump() {
-                self.env.congested.set(false);
-                if head.maintain() {
-                    Progress::Worked
-                } else {
-                    Progress::Waiting { wake_at_ms: None }
-                }
-            } else {
-                Progress::Waiting { wake_at_ms: None }
-            });
-        }
+        // Also after the end of the input: barriers still come.
         match head.turn(budget)? {
             Turn::Worked => {
                 self.flushed = false;
@@ -191,6 +180,7 @@ impl Subtask {
                 self.pass_cancel_on(id, why);
                 Ok(Progress::Worked)
             }
+            Turn::InputEnded if self.input_ended => Ok(Progress::Worked),
             Turn::InputEnded => {
                 head.finish()?;
                 self.input_ended = true;

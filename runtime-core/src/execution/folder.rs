@@ -1,0 +1,212 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use checkpoint_storage::{
+    CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, StoreRoot, StoredCheckpoint, StreamOptions,
+    UuidSource,
+};
+use futures_util::future::BoxFuture;
+use state_api::{CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, OperatorSnapshot, Result, StateHandle};
+use tokio::runtime::Handle;
+
+use super::{CheckpointStore, LoadedCheckpoint, MemoryCheckpoints, RestoreFrom, StoreStart};
+
+/// How often a publish whose outcome is unknown is repeated to learn it.
+const PUBLISH_TRIES: u32 = 3;
+
+/// Checkpoints in a job's folder of an object store or a file system.
+pub struct FolderCheckpoints {
+    folder: StoreRoot,
+    job: JobId,
+    names: UuidSource,
+    options: StreamOptions,
+    /// Folders outside the job's own that checkpoints may refer to.
+    allowed: Vec<StoreRoot>,
+    /// Reads checkpoints that are named by path.
+    runtime: Option<Handle>,
+    opened: Mutex<Option<Opened>>,
+}
+
+#[derive(Clone)]
+struct Opened {
+    store: JobStore,
+    storage: Arc<ObjectCheckpointStorage>,
+    /// What this attempt has published or was handed.
+    retained: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
+}
+
+impl FolderCheckpoints {
+    /// Creates the store of a job whose checkpoints lie in `folder`.
+    #[must_use]
+    pub fn new(folder: StoreRoot, job: JobId, names: UuidSource, options: StreamOptions) -> Self {
+        Self { folder, job, names, options, allowed: Vec::new(), runtime: None, opened: Mutex::new(None) }
+    }
+
+    /// Creates the store of a job below a local checkpoint folder: `<checkpoints>/<job>/`.
+    ///
+    /// # Errors
+    /// `Config` when the folder can't be made or written.
+    pub fn local(checkpoints: impl AsRef<std::path::Path>, job: JobId, runtime: &Handle) -> Result<Self> {
+        let root = StoreRoot::local(checkpoints, runtime.clone())?;
+        let folder = JobStore::job_folder(&root, &job, true);
+        let store = Self::new(folder, job, UuidSource::machine(), StreamOptions::default());
+        Ok(store.runtime(runtime.clone()))
+    }
+
+    /// Sets the runtime on which checkpoints named by path are looked for.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Sets when bytes become an object and how they are buffered.
+    #[must_use]
+    pub fn options(mut self, options: StreamOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Allows a restored checkpoint to refer to objects in these folders.
+    #[must_use]
+    pub fn allow(mut self, roots: impl IntoIterator<Item = StoreRoot>) -> Self {
+        self.allowed.extend(roots);
+        self
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opened(&self) -> Result<Opened> {
+        self.lock().clone().ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))
+    }
+
+    fn loaded(&self, found: StoredCheckpoint) -> LoadedCheckpoint {
+        let storage = Arc::new(found.storage(self.allowed.iter().cloned()));
+        LoadedCheckpoint { metadata: Arc::new(found.metadata), storage }
+    }
+}
+
+/// Returns the complete checkpoints up to the newest of the history that is continued, oldest first.
+async fn continued(store: &JobStore) -> Result<BTreeMap<CheckpointId, Arc<CheckpointMetadata>>> {
+    let Some(latest) = store.latest().await? else { return Ok(BTreeMap::new()) };
+    let listed = store.list().await?.into_iter().filter_map(|listed| match listed.state {
+        CheckpointState::Complete(found) if !found.metadata.kind.is_savepoint() => Some(found.metadata),
+        CheckpointState::Damaged(error) => {
+            tracing::warn!(checkpoint = listed.name, %error, "a damaged checkpoint is passed over");
+            None
+        }
+        _ => None,
+    });
+    let upto = latest.metadata.checkpoint;
+    Ok(listed.filter(|m| m.checkpoint <= upto).map(|m| (m.checkpoint, Arc::new(m))).collect())
+}
+
+impl CheckpointStore for FolderCheckpoints {
+    fn start(&self) -> BoxFuture<'_, Result<StoreStart>> {
+        Box::pin(async move {
+            let store = JobStore::open(self.folder.clone(), self.job.clone(), self.names.clone()).await?;
+            let store = store.with_claimed(self.allowed.iter().cloned());
+            // Left-overs of killed attempts cost space, not correctness.
+            if let Err(error) = store.sweep_abandoned().await {
+                if error.kind() == ErrorKind::Fenced {
+                    return Err(error);
+                }
+                tracing::warn!(%error, "left-overs of earlier attempts stay");
+            }
+            let retained = continued(&store).await?;
+            let start = StoreStart {
+                attempt: store.attempt(),
+                next_checkpoint: store.first_checkpoint(),
+                completed: retained.values().cloned().collect(),
+            };
+            let storage = Arc::new(store.storage(self.options));
+            *self.lock() = Some(Opened { store, storage, retained });
+            Ok(start)
+        })
+    }
+
+    fn storage(&self) -> Arc<dyn CheckpointStorage> {
+        match &*self.lock() {
+            Some(opened) => Arc::clone(&opened.storage) as Arc<dyn CheckpointStorage>,
+            None => MemoryCheckpoints::new().storage(),
+        }
+    }
+
+    fn load<'a>(&'a self, from: &'a RestoreFrom) -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>> {
+        Box::pin(async move {
+            let found = match from {
+                RestoreFrom::Nothing => None,
+                RestoreFrom::Latest => self.opened()?.store.latest().await?,
+                RestoreFrom::Path(pointer) => match &self.runtime {
+                    Some(runtime) => Some(StoredCheckpoint::find(pointer, runtime).await?),
+                    None => Some(self.opened()?.store.load(pointer).await?),
+                },
+            };
+            Ok(found.map(|found| self.loaded(found)))
+        })
+    }
+
+    fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let store = self.opened()?.store;
+            let mut tries = 0;
+            loop {
+                tries += 1;
+                match store.publish(&metadata).await {
+                    Ok(_) => break,
+                    Err(error) if error.kind() == ErrorKind::Retryable && tries < PUBLISH_TRIES => {
+                        tracing::warn!(%error, tries, "publishing again");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if let Some(opened) = &mut *self.lock() {
+                opened.retained.insert(metadata.checkpoint, metadata);
+            }
+            Ok(())
+        })
+    }
+
+    fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let opened = {
+                let mut opened = self.lock();
+                if let Some(opened) = &mut *opened {
+                    opened.retained.remove(&metadata.checkpoint);
+                }
+                opened.clone()
+            };
+            let opened = opened.ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))?;
+            let report = opened.store.discard(&metadata, opened.retained.values().map(AsRef::as_ref)).await?;
+            report.into_result()?;
+            reap(&opened.storage).await
+        })
+    }
+
+    fn discard_unpublished(&self, id: CheckpointId, snapshots: Vec<OperatorSnapshot>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let opened = self.opened()?;
+            let prefix = format!("{}/", checkpoint_storage::layout::checkpoint_folder(id));
+            // What lies elsewhere is shared with other checkpoints.
+            let objects: Vec<_> = snapshots
+                .iter()
+                .flat_map(OperatorSnapshot::parts)
+                .filter_map(StateHandle::object)
+                .filter(|object| object.path.as_str().starts_with(&prefix))
+                .cloned()
+                .collect();
+            opened.store.delete_objects(&objects).await?.into_result()?;
+            reap(&opened.storage).await
+        })
+    }
+}
+
+/// Removes what dropped streams left behind.
+async fn reap(storage: &ObjectCheckpointStorage) -> Result<()> {
+    match storage.reap().await.failed.into_iter().next() {
+        Some((path, error)) => Err(error.with("object", path)),
+        None => Ok(()),
+    }
+}

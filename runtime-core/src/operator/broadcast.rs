@@ -1,0 +1,106 @@
+use managed_state::keyed::{At, DueTimer, KeyedStates};
+use managed_state::operator::OperatorStates;
+use state_api::{CheckpointId, Result, StateKey};
+
+use super::{Out, States};
+use crate::record::Record;
+
+/// What the broadcast side of an operator may change: the broadcast states, and the keyed states of all keys.
+///
+/// Whatever it does must depend on the broadcast records and the states alone: every subtask sees the same broadcast records, in
+/// the same order if one subtask sends them, and must come to the same broadcast states.
+pub struct BroadcastSide<'a, K> {
+    /// The broadcast states.
+    pub broadcast: &'a mut OperatorStates,
+    /// The keyed states: [`KeyedStates::for_each_key`] applies a change to all keys of the subtask.
+    pub keyed: &'a mut KeyedStates<K>,
+}
+
+/// An operator over keyed state that reads what a second stream has broadcast.
+///
+/// Event time advances with both inputs: a timer fires when both have reached it. So an operator that waits for a timer sees every
+/// broadcast record of the time before, and a broadcast input that has ended holds nothing back.
+///
+/// # Contract
+/// As [`KeyedOperator`](super::KeyedOperator). The keyed side sees the broadcast states and can't write them.
+pub trait BroadcastOperator: Clone + Send + Sync + 'static {
+    /// What state is keyed by.
+    type Key: StateKey;
+    /// What comes in by key.
+    type In: Record;
+    /// What every subtask gets.
+    type Broadcast: Record;
+    /// What goes out.
+    type Out: Record;
+
+    /// Registers the states of both sides.
+    ///
+    /// # Errors
+    /// Those of registration.
+    fn open(&mut self, states: &mut States<'_, Self::Key>, broadcast: &mut OperatorStates) -> Result<()>;
+
+    /// Processes a record of the keyed side.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn process(
+        &mut self,
+        record: Self::In,
+        at: &mut At<'_, Self::Key>,
+        broadcast: &OperatorStates,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()>;
+
+    /// Processes a broadcast record.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn process_broadcast(
+        &mut self,
+        record: Self::Broadcast,
+        side: &mut BroadcastSide<'_, Self::Key>,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()>;
+
+    /// Acts upon a timer that is due: [`DueTimer::is_of`] tells which.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn on_timer(
+        &mut self,
+        due: &DueTimer<Self::Key>,
+        at: &mut At<'_, Self::Key>,
+        broadcast: &OperatorStates,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()> {
+        let _ = (due, at, broadcast, out);
+        Ok(())
+    }
+
+    /// Learns that a checkpoint is complete.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let _ = checkpoint;
+        Ok(())
+    }
+
+    /// Learns that a checkpoint is given up.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let _ = checkpoint;
+        Ok(())
+    }
+
+    /// Learns that no more records come on either side; all event timers have fired.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn finish(&mut self, out: &mut Out<'_, Self::Out>) -> Result<()> {
+        let _ = out;
+        Ok(())
+    }
+}
