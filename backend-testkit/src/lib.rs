@@ -1,4 +1,79 @@
 //! The contract of a state backend as a test suite, a reference byte store and fault-injecting storage.
+//!
+//! A backend proves itself with one macro call in `tests/conformance.rs`:
+//!
+//! ```
+//! backend_testkit::conformance!(backend_testkit::ReferenceBackend);
+//! ```
+//!
+//! Each rule is a plain function in [`rules`], run in several [`Mode`]s: directly on what was written, and with a checkpoint,
+//! a savepoint, increments or a change of parallelism between writing and asserting. [`model`] adds random operations
+//! against a plain model; `HOLDFAST_CASES` sets how many, `HOLDFAST_SEED` which. [`Suite::rules`] lists the rules with the
+//! cases of the conformance catalogue that each covers.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `suite`, `macros` | the list of rules, and the macros that make tests of them |
+//! | [`rules`] | the rules of a backend, a file per area |
+//! | [`store_rules`] | the rules of a byte store |
+//! | [`model`] | random operations on one backend or several at once, compared with a model |
+//! | `setup`, `job` | subtasks with routed keys, snapshots, restores, rescaling |
+//! | `dump` | a canonical savepoint as a map, to compare backends |
+//! | [`storage`] | storage in memory, counting, failing on demand |
+//! | `executor` | executors that run work at once, in threads, or when told to |
+//! | `reference_store` | the byte store that others are compared with |
+//!
+//! # A strategy for live tables
+//!
+//! A [`LiveSnapshots`](state_api::LiveSnapshots) strategy needs no factory to be tested:
+//!
+//! ```
+//! # use state_api::*;
+//! # struct Mine;
+//! # impl LiveSnapshots for Mine {
+//! #     fn snapshot(&mut self, _: &SnapshotRequest, tables: Box<dyn FrozenTables>) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+//! #         Ok(Box::new(managed_state::format::FrozenTablesSnapshot::new(tables, managed_state::format::CANONICAL)))
+//! #     }
+//! #     fn restore<'a>(&'a mut self, handles: &'a [KeyedHandle], cx: &'a RestoreContext, tables: &'a mut dyn LoadTables)
+//! #         -> futures_util::future::LocalBoxFuture<'a, Result<()>> {
+//! #         Box::pin(managed_state::format::load_tables(handles, managed_state::format::CANONICAL, cx, tables))
+//! #     }
+//! # }
+//! backend_testkit::conformance!(backend_testkit::LiveBackend::new("mine", |_| Ok(Box::new(Mine))));
+//! ```
+mod dump;
+mod executor;
+mod factories;
+mod job;
+mod macros;
+pub mod model;
 mod reference_store;
+#[expect(
+    clippy::unwrap_used,
+    reason = "rules are tests: they fail by panicking"
+)]
+pub mod rules;
+mod setup;
+pub mod storage;
+#[expect(
+    clippy::unwrap_used,
+    reason = "rules are tests: they fail by panicking"
+)]
+pub mod store_rules;
+#[doc(hidden)]
+pub mod suite;
 
+pub use dump::{Dump, DumpedState, dump};
+pub use executor::{InlineExecutor, ManualExecutor, ThreadExecutor, block_on, poll_once};
+pub use factories::{ByteBackend, LiveBackend};
+pub use job::{Cut, Job, Register};
 pub use reference_store::{ReferenceBackend, ReferenceStore};
+pub use setup::{Checkpoint, Mode, Setup, fails, ok};
+pub use storage::{Call, CountingStorage, Fault, FaultyStorage, MemoryStorage, StorageCounts};
+pub use suite::{Rule, Suite, run};
+
+/// What the macros name.
+#[doc(hidden)]
+pub mod __private {
+    pub use state_api::{BackendFactory, ByteStore};
+}
