@@ -106,7 +106,7 @@ impl MemoryStream {
 
 impl CheckpointStream for MemoryStream {
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        ready(self.append(&bytes)).boxed()
+        async move { self.append(&bytes) }.boxed()
     }
 
     fn position(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Places of bytes in a stream: runs that follow each other take two small numbers each.
 use state_api::wire::{get_varint, put_varint};
-use state_api::{Error, GroupExtent, KeyGroup, KeyGroupOffsets, KeyGroupRange, Result};
+use state_api::{Error, GroupExtent, KeyGroupOffsets, KeyGroupRange, Result};
 
 /// Appends `2 * len`, plus 1 and the offset if the run does not start where the last one ended.
 fn put_extent(out: &mut Vec<u8>, end: &mut u64, offset: u64, len: u64) {
@@ -107,6 +107,7 @@ pub(super) fn get_elements(input: &mut &[u8]) -> Result<Vec<(u64, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use state_api::KeyGroup;
 
     #[test]
     fn runs_that_follow_each_other_take_one_number() {

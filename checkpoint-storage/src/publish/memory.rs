@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::BoxFuture;
 use state_api::Result;
 
 use crate::publish::Publish;
@@ -26,6 +26,7 @@ impl Publish for MemoryPublish {
     }
 
     fn publish(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        ready(self.store.create_whole(path, bytes)).boxed()
+        let path = path.to_owned();
+        async move { self.store.create_whole(&path, bytes) }.boxed()
     }
 }

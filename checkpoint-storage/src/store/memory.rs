@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::BoxFuture;
 use state_api::{Error, ErrorKind, Result};
 
 use super::{Lease, ObjectStore, ObjectWriter, StoreEntry};
@@ -69,31 +69,35 @@ fn taken(path: &str) -> Error {
 
 impl ObjectStore for MemoryStore {
     fn create(&self, path: &str, lease: Lease) -> BoxFuture<'_, Result<Box<dyn ObjectWriter>>> {
-        let writer = self.create_whole(path, Bytes::new()).map(|()| {
-            Box::new(MemoryWriter {
+        let path = path.to_owned();
+        async move {
+            self.create_whole(&path, Bytes::new())?;
+            let writer = MemoryWriter {
                 store: self.clone(),
-                path: path.to_owned(),
+                path,
                 buffer: Vec::new(),
                 _lease: lease,
-            }) as Box<dyn ObjectWriter>
-        });
-        ready(writer).boxed()
+            };
+            Ok(Box::new(writer) as Box<dyn ObjectWriter>)
+        }
+        .boxed()
     }
 
     fn read(&self, path: &str, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
-        let bytes = self
-            .get(path)
-            .ok_or_else(|| Error::not_found("there is no such object").with("object", path))
-            .map(|bytes| {
-                let bound = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-                let start = bound(range.start);
-                bytes.slice(start..bound(range.end).max(start))
-            });
-        ready(bytes).boxed()
+        let path = path.to_owned();
+        async move {
+            let missing = || Error::not_found("there is no such object").with("object", &path);
+            let bytes = self.get(&path).ok_or_else(missing)?;
+            let bound = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+            let start = bound(range.start);
+            Ok(bytes.slice(start..bound(range.end).max(start)))
+        }
+        .boxed()
     }
 
     fn len(&self, path: &str) -> BoxFuture<'_, Result<Option<u64>>> {
-        ready(Ok(self.get(path).map(|bytes| bytes.len() as u64))).boxed()
+        let path = path.to_owned();
+        async move { Ok(self.get(&path).map(|bytes| bytes.len() as u64)) }.boxed()
     }
 
     fn list(&self, folder: &str) -> BoxFuture<'_, Result<Vec<StoreEntry>>> {
@@ -102,44 +106,51 @@ impl ObjectStore for MemoryStore {
         } else {
             format!("{folder}/")
         };
-        let objects = self.lock();
-        let below = objects
-            .range(prefix.clone()..)
-            .map_while(|(path, _)| path.strip_prefix(&prefix));
-        let mut entries: Vec<_> = below
-            .map(|rest| match rest.split_once('/') {
-                Some((name, _)) => StoreEntry {
-                    name: name.to_owned(),
-                    is_folder: true,
-                },
-                None => StoreEntry {
-                    name: rest.to_owned(),
-                    is_folder: false,
-                },
-            })
-            .collect();
-        entries.sort();
-        entries.dedup();
-        ready(Ok(entries)).boxed()
+        async move {
+            let objects = self.lock();
+            let below = objects
+                .range(prefix.clone()..)
+                .map_while(|(path, _)| path.strip_prefix(&prefix));
+            let mut entries: Vec<_> = below
+                .map(|rest| match rest.split_once('/') {
+                    Some((name, _)) => StoreEntry {
+                        name: name.to_owned(),
+                        is_folder: true,
+                    },
+                    None => StoreEntry {
+                        name: rest.to_owned(),
+                        is_folder: false,
+                    },
+                })
+                .collect();
+            entries.sort();
+            entries.dedup();
+            Ok(entries)
+        }
+        .boxed()
     }
 
     fn delete(&self, path: &str) -> BoxFuture<'_, Result<()>> {
-        self.remove(path);
-        ready(Ok(())).boxed()
+        let path = path.to_owned();
+        async move {
+            self.remove(&path);
+            Ok(())
+        }
+        .boxed()
     }
 
     fn remove_folder(&self, folder: &str) -> BoxFuture<'_, Result<bool>> {
         let prefix = format!("{folder}/");
-        let empty = !self
-            .lock()
-            .range(prefix.clone()..)
-            .next()
-            .is_some_and(|(path, _)| path.starts_with(&prefix));
-        ready(Ok(empty)).boxed()
+        async move {
+            let objects = self.lock();
+            let next = objects.range(prefix.clone()..).next();
+            Ok(!next.is_some_and(|(path, _)| path.starts_with(&prefix)))
+        }
+        .boxed()
     }
 
     fn sync_folder(&self, _folder: &str) -> BoxFuture<'_, Result<()>> {
-        ready(Ok(())).boxed()
+        async { Ok(()) }.boxed()
     }
 }
 
@@ -152,8 +163,11 @@ struct MemoryWriter {
 
 impl ObjectWriter for MemoryWriter {
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        self.buffer.extend_from_slice(&bytes);
-        ready(Ok(())).boxed()
+        async move {
+            self.buffer.extend_from_slice(&bytes);
+            Ok(())
+        }
+        .boxed()
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
