@@ -61,7 +61,7 @@ pub(crate) enum Drained<K, N, V> {
 
 impl<K, N, V> Part<K, N, V> {
     /// Returns the entries of a key group.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn live(&self, slot: usize) -> Option<&Tables<Entry<K, N, V>>> {
         match slot.checked_sub(1) {
             None => Some(&self.first),
@@ -69,7 +69,7 @@ impl<K, N, V> Part<K, N, V> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn live_mut(&mut self, slot: usize) -> Option<&mut Tables<Entry<K, N, V>>> {
         match slot.checked_sub(1) {
             None => Some(&mut self.first),
@@ -149,12 +149,12 @@ impl<K, N, V> Part<K, N, V> {
 }
 
 impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, at: Address<'_, K, N>) -> Option<&V> {
         Some(&self.live(at.slot)?.get(at.hash, |e| at.is(e))?.value)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_mut(&mut self, at: Address<'_, K, N>) -> Option<&mut V> {
         Some(
             &mut self
@@ -181,7 +181,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         self.live_mut(slot)?.at_mut(place)
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot_mut(
         &mut self,
         slot: usize,
@@ -198,64 +198,71 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 
     /// Returns the value of a key, made first if there is none, and whether it was made.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_or_insert_with(
         &mut self,
         at: Address<'_, K, N>,
         layout: &Layout<K, N, V>,
         make: impl FnOnce() -> V,
     ) -> (&mut V, bool) {
-        let (live, bytes, heap) = self.slot_mut(at.slot, layout);
-        match live.entry(at.hash, |e| at.is(e), |e| layout.hash(e), bytes) {
-            Ok(entry) => (&mut entry.value, false),
-            Err(vacancy) => {
-                let entry = at.entry(make());
-                *heap += layout.heap_of(&entry);
-                (&mut vacancy.fill(entry).value, true)
-            }
-        }
+        let found = self.find(at);
+        let place = match found {
+            Some(place) => place,
+            None => self.insert_absent(at.slot, at.hash, at.entry(make()), layout),
+        };
+        let entry = self
+            .at_mut(at.slot, place)
+            .expect("the entry was found or added just now");
+        (&mut entry.value, found.is_none())
     }
 
     /// Sets the value of a key and returns the old one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn replace(
         &mut self,
         at: Address<'_, K, N>,
         value: V,
         layout: &Layout<K, N, V>,
     ) -> Option<V> {
-        let (live, bytes, heap) = self.slot_mut(at.slot, layout);
-        match live.entry(at.hash, |e| at.is(e), |e| layout.hash(e), bytes) {
-            Ok(entry) => {
-                let before = layout.heap_of(entry);
-                let old = mem::replace(&mut entry.value, value);
-                *heap = (*heap + layout.heap_of(entry)).saturating_sub(before);
-                Some(old)
-            }
-            Err(vacancy) => {
-                let entry = at.entry(value);
-                *heap += layout.heap_of(&entry);
-                vacancy.fill(entry);
-                None
-            }
+        // Most writes meet a key that is there, and that takes no look at whether there is room.
+        let (live, _, heap) = self.slot_mut(at.slot, layout);
+        let Some(entry) = live.get_mut(at.hash, |e| at.is(e)) else {
+            self.insert_absent(at.slot, at.hash, at.entry(value), layout);
+            return None;
+        };
+        if layout.heap.is_some() {
+            let before = layout.heap_of(entry);
+            let old = mem::replace(&mut entry.value, value);
+            *heap = (*heap + layout.heap_of(entry)).saturating_sub(before);
+            return Some(old);
         }
+        Some(mem::replace(&mut entry.value, value))
+    }
+
+    /// Adds an entry whose key is not there.
+    #[inline(never)]
+    fn insert_absent(
+        &mut self,
+        slot: usize,
+        hash: u64,
+        entry: Entry<K, N, V>,
+        layout: &Layout<K, N, V>,
+    ) -> Place {
+        let (live, bytes, heap) = self.slot_mut(slot, layout);
+        *heap += layout.heap_of(&entry);
+        live.insert_absent(hash, entry, |e| layout.hash(e), bytes)
     }
 
     /// Takes over an entry from another layer.
     fn adopt(&mut self, slot: usize, hash: u64, entry: Entry<K, N, V>, layout: &Layout<K, N, V>) {
-        let added = layout.heap_of(&entry);
-        let (live, bytes, heap) = self.slot_mut(slot, layout);
-        let eq = |e: &Entry<K, N, V>| e.key == entry.key && e.namespace == entry.namespace;
-        match live.entry(hash, eq, |e| layout.hash(e), bytes) {
-            Ok(old) => {
-                *heap = (*heap + added).saturating_sub(layout.heap_of(old));
-                *old = entry;
-            }
-            Err(vacancy) => {
-                *heap += added;
-                vacancy.fill(entry);
-            }
-        }
+        let (live, _, heap) = self.slot_mut(slot, layout);
+        let at = entry.address(slot, hash);
+        let Some(old) = live.get_mut(hash, |e| at.is(e)) else {
+            self.insert_absent(slot, hash, entry, layout);
+            return;
+        };
+        *heap = (*heap + layout.heap_of(&entry)).saturating_sub(layout.heap_of(old));
+        *old = entry;
     }
 
     #[inline]
@@ -277,13 +284,13 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         if self.dead(at.slot).is_none() {
             self.allocate_dead(layout.slots);
         }
+        if self.is_dead(at) {
+            return;
+        }
         let rehash = |(k, n): &(K, N)| layout.hasher.hash(k, n);
         let rest = self.rest.get_or_insert_default();
-        let dead = &mut rest.dead[at.slot];
-        if let Err(vacancy) = dead.entry(at.hash, |(k, n)| at.is_key(k, n), rehash, &mut self.bytes)
-        {
-            vacancy.fill((at.key.clone(), at.namespace.clone()));
-        }
+        let tombstone = (at.key.clone(), at.namespace.clone());
+        rest.dead[at.slot].insert_absent(at.hash, tombstone, rehash, &mut self.bytes);
     }
 
     /// Takes a tombstone away; says whether there was one.

@@ -17,7 +17,9 @@ const MAX_REGIONS: usize = 128;
 /// The group index must be below [`LiveTable::groups`]; operations panic on one that is out of range, some only in debug builds.
 pub struct LiveTable<K, N, V> {
     pub(crate) regions: Box<[Region<K, N, V>]>,
+    /// A group's region is `group >> shift`, its slot there `group & slot_mask`.
     pub(crate) shift: u32,
+    pub(crate) slot_mask: usize,
     pub(crate) layout: Layout<K, N, V>,
     pub(crate) len: usize,
     pub(crate) capture: Option<Box<Capture<K, N>>>,
@@ -52,6 +54,7 @@ where
                 .map(|_| Region::default())
                 .collect(),
             shift: slots.ilog2(),
+            slot_mask: slots - 1,
             layout: Layout {
                 hasher,
                 heap: None,
@@ -115,13 +118,13 @@ where
         self.len == 0
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locate(&self, group: usize) -> (usize, usize) {
         debug_assert!(group < self.groups, "key group {group} of {}", self.groups);
-        (group >> self.shift, group & (self.layout.slots - 1))
+        (group >> self.shift, group & self.slot_mask)
     }
 
-    #[inline]
+    #[inline(always)]
     fn address<'a>(
         &self,
         group: usize,
@@ -147,7 +150,7 @@ where
     }
 
     /// Reads the value of a key.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn get(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
         let (region, at) = self.address(group, hash, key, namespace);
@@ -170,7 +173,7 @@ where
     ///
     /// If the change alters what the value owns on the heap, tell it by [`LiveTable::adjust_heap`], or use
     /// [`LiveTable::modify`], which measures the value before and after.
-    #[inline]
+    #[inline(always)]
     pub fn get_mut(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&mut V> {
         let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
@@ -185,7 +188,7 @@ where
     /// Sets the value of a key; says whether it had one.
     ///
     /// A value held by a snapshot is not copied.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, group: usize, hash: u64, key: &K, namespace: &N, value: V) -> bool {
         let (region, at) = self.address(group, hash, key, namespace);
         if self.capture.is_some() {
@@ -205,7 +208,7 @@ where
     /// Returns the value of a key, inserting what the function makes if there is none.
     ///
     /// What [`LiveTable::get_mut`] says of the heap holds here too.
-    #[inline]
+    #[inline(always)]
     pub fn get_or_insert_with(
         &mut self,
         group: usize,

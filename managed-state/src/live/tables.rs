@@ -1,7 +1,6 @@
 use std::mem;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as TableEntry;
 
 /// The hash bits that choose a table start here: hashbrown takes a bucket from the low bits and a tag from the top seven.
 const SPREAD_SHIFT: u32 = 40;
@@ -45,15 +44,17 @@ impl<E> Default for Tables<E> {
 }
 
 impl<E> Tables<E> {
-    /// The bucket count up to which a table grows: what one step moves stays below about half a megabyte.
+    /// The bucket count up to which a table grows: what one step moves stays below a megabyte.
     const MAX_BUCKETS: usize = {
         let size = if size_of::<E>() == 0 {
             1
         } else {
             size_of::<E>()
         };
+        // An entry that owns heap memory is one whose hash or drop may have to fetch it.
+        let weight = size + if std::mem::needs_drop::<E>() { 96 } else { 0 };
         let mut buckets = 32_768;
-        while buckets > 256 && buckets * size > 512 * 1024 {
+        while buckets > 256 && buckets * weight > 1024 * 1024 {
             buckets /= 2;
         }
         buckets
@@ -82,7 +83,7 @@ impl<E> Tables<E> {
     }
 
     /// Says which of several tables a hash belongs to.
-    #[inline]
+    #[inline(always)]
     fn index(hash: u64, tables: usize) -> usize {
         let mask = tables.next_power_of_two() - 1;
         let index = (hash >> SPREAD_SHIFT) as usize & mask;
@@ -93,7 +94,7 @@ impl<E> Tables<E> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn table(&self, hash: u64) -> &HashTable<E> {
         match self.many.len() {
             0 => &self.one,
@@ -101,7 +102,7 @@ impl<E> Tables<E> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn table_mut(&mut self, hash: u64) -> &mut HashTable<E> {
         match self.many.len() {
             0 => &mut self.one,
@@ -131,12 +132,12 @@ impl<E> Tables<E> {
         self.len == 0
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&E> {
         self.table(hash).find(hash, eq)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_mut(&mut self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&mut E> {
         self.table_mut(hash).find_mut(hash, eq)
     }
@@ -160,27 +161,25 @@ impl<E> Tables<E> {
             .get_bucket_mut(place.bucket)
     }
 
-    /// Finds an entry or the bucket for a new one; [`Vacancy::fill`] takes it.
+    /// Adds an entry that is not there.
     #[inline]
-    pub(crate) fn entry(
+    pub(crate) fn insert_absent(
         &mut self,
         hash: u64,
-        eq: impl FnMut(&E) -> bool,
+        entry: E,
         rehash: impl Fn(&E) -> u64,
         bytes: &mut usize,
-    ) -> Result<&mut E, Vacancy<'_, E>> {
+    ) -> Place {
         let table = self.table(hash);
         if table.len() == table.capacity() || self.wants_split() {
             self.make_room(hash, &rehash, bytes);
         }
-        let Self { one, many, len } = self;
-        let table = match many.len() {
-            0 => one,
-            tables => &mut many[Self::index(hash, tables)],
-        };
-        match table.entry(hash, eq, rehash) {
-            TableEntry::Occupied(found) => Ok(found.into_mut()),
-            TableEntry::Vacant(slot) => Err(Vacancy { slot, len }),
+        self.len += 1;
+        let table = Self::index(hash, self.many.len());
+        let added = self.tables_mut()[table].insert_unique(hash, entry, rehash);
+        Place {
+            table,
+            bucket: added.bucket_index(),
         }
     }
 
@@ -390,19 +389,5 @@ impl<E> Tables<E> {
             let tables = tables.iter().skip(slice).step_by(slices);
             tables.flat_map(HashTable::iter).for_each(&mut visit);
         }
-    }
-}
-
-/// The bucket for a new entry.
-pub(crate) struct Vacancy<'a, E> {
-    slot: hashbrown::hash_table::VacantEntry<'a, E>,
-    len: &'a mut usize,
-}
-
-impl<'a, E> Vacancy<'a, E> {
-    #[inline]
-    pub(crate) fn fill(self, entry: E) -> &'a mut E {
-        *self.len += 1;
-        self.slot.insert(entry).into_mut()
     }
 }
