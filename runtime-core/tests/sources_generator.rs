@@ -58,7 +58,11 @@ fn an_input_without_end_goes_on() {
 fn a_collection_is_an_input_with_and_without_event_times() {
     let source = Generator::collection(["a", "b", "c"]);
     assert_eq!(read_all(&source, 2).unwrap(), ["a", "c", "b"]);
-    assert_eq!(read_all(&Generator::<u8>::collection([]), 3).unwrap(), []);
+    assert!(
+        read_all(&Generator::<u8>::collection([]), 3)
+            .unwrap()
+            .is_empty()
+    );
 
     let timed = Generator::timed_collection([
         Timed {
