@@ -1,5 +1,39 @@
 //! Where checkpoints live: streams, objects, metadata, publishing and retention over any object store.
+//!
+//! A [`StoreRoot`] is a folder of a store: a local disk, a bucket, memory. Over it stand the two sides of a job:
+//! - a task writes snapshots through [`ObjectCheckpointStorage`] or [`MemoryCheckpointStorage`], which implement
+//!   [`state_api::CheckpointStorage`];
+//! - the coordinator holds the job folder through [`JobStore`]: it takes an attempt number, publishes
+//!   [`CheckpointMetadata`], lists, loads, discards. [`SharedRegistry`] tells it when shared objects can go.
+//!
+//! A tool that has just a path starts at [`StoredCheckpoint::find`] and [`verify`].
+//!
+//! What lies on disk is described in `docs/formats/storage.md` and `docs/formats/metadata.md`.
+//!
+//! ```
+//! use checkpoint_storage::{JobStore, MemoryStore, StoreRoot, StreamOptions, UuidSource, read_handle};
+//! use checkpoint_storage::CheckpointMetadata;
+//! use state_api::{CheckpointStorage, JobId, Scope, SnapshotKind};
+//!
+//! # futures_util::FutureExt::now_or_never(async {
+//! let root = StoreRoot::memory(&MemoryStore::new(), "flights");
+//! let job = JobStore::open(root, JobId::new("flights")?, UuidSource::seeded(1)).await?;
+//! let storage = job.storage(StreamOptions::default());
+//!
+//! let mut stream = storage.create(job.first_checkpoint(), Scope::Exclusive);
+//! stream.write("state of a subtask".into()).await?;
+//! let handle = stream.finish().await?.expect("something was written");
+//! assert_eq!(read_handle(&storage, &handle).await?, "state of a subtask");
+//!
+//! let id = job.first_checkpoint();
+//! let metadata = CheckpointMetadata::new(id, job.job().clone(), job.attempt(), SnapshotKind::Checkpoint, 0);
+//! job.publish(&metadata).await?;
+//! assert_eq!(job.load("latest").await?.metadata, metadata);
+//! # state_api::Result::Ok(())
+//! # }).expect("nothing waits").expect("nothing fails");
+//! ```
 mod checkpoint;
+mod choice;
 mod cleanup;
 mod digest;
 mod job_store;
@@ -20,6 +54,7 @@ mod stream;
 mod verify;
 
 pub use checkpoint::{CheckpointState, ListedCheckpoint, StoredCheckpoint, list_checkpoints};
+pub use choice::StorageChoice;
 pub use cleanup::{DeleteReport, SweepReport};
 pub use digest::{DigestBuilder, digest_of};
 pub use job_store::{JobStore, Published};

@@ -1,4 +1,5 @@
 //! The job folder: attempts, publication, listing, pointers, clean-up.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
 use std::sync::Arc;

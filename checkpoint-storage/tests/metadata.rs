@@ -1,4 +1,5 @@
 //! Area AB: the metadata format.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
 use bytes::Bytes;

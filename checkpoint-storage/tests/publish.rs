@@ -1,4 +1,5 @@
 //! Publishing: whole, durable, once, or not at all.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
 use std::sync::{Arc, Barrier};

@@ -1,4 +1,5 @@
 //! Area N: the registry of shared objects.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
 use std::collections::BTreeSet;

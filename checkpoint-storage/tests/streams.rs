@@ -1,4 +1,5 @@
 //! Area U: streams and the objects they write.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
 use std::sync::Arc;

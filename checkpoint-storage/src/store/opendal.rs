@@ -103,15 +103,30 @@ impl ObjectStore for OpendalStore {
         self.run(move |operator| {
             async move {
                 let fail = |e| map_error("read an object", &path, e);
-                let len = operator.stat(&path).await.map_err(fail)?.content_length();
-                let range = range.start.min(len)..range.end.min(len);
-                if range.is_empty() {
-                    return Ok(Bytes::new());
+                if range == (0..u64::MAX) {
+                    return Ok(operator.read(&path).await.map_err(fail)?.to_bytes());
                 }
-                let read = operator.read_with(&path).range(range).await;
-                Ok(read
-                    .map_err(|e| map_error("read an object", &path, e))?
-                    .to_bytes())
+                match operator.read_with(&path).range(range.clone()).await {
+                    Ok(read) => Ok(read.to_bytes()),
+                    Err(e) if e.kind() == opendal::ErrorKind::NotFound => Err(fail(e)),
+                    Err(e) => {
+                        // Services differ in what they do about a range that ends behind the object.
+                        let len = operator.stat(&path).await.map_err(fail)?.content_length();
+                        if range.end <= len {
+                            return Err(fail(e));
+                        }
+                        let part = range.start.min(len)..len;
+                        if part.is_empty() {
+                            return Ok(Bytes::new());
+                        }
+                        Ok(operator
+                            .read_with(&path)
+                            .range(part)
+                            .await
+                            .map_err(fail)?
+                            .to_bytes())
+                    }
+                }
             }
             .boxed()
         })
