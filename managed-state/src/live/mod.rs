@@ -32,7 +32,13 @@ mod tables;
 mod visit;
 
 #[cfg(test)]
+mod capture_tests;
+#[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod nested_tests;
+#[cfg(test)]
+mod snapshot_tests;
 #[cfg(test)]
 mod test_support;
 

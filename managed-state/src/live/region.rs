@@ -19,6 +19,8 @@ const MOVE_COST: usize = 8;
 pub(crate) struct Region<K, N, V> {
     pub(crate) below: Option<Box<Below<K, N, V>>>,
     pub(crate) top: Part<K, N, V>,
+    /// An empty `below` of an earlier freeze, kept so that freezing allocates little.
+    spare: Option<Box<Below<K, N, V>>>,
 }
 
 pub(crate) struct Below<K, N, V> {
@@ -72,6 +74,7 @@ impl<K, N, V> Default for Region<K, N, V> {
         Self {
             top: Part::default(),
             below: None,
+            spare: None,
         }
     }
 }
@@ -121,7 +124,10 @@ impl<K, N, V> Region<K, N, V> {
         if self.top.is_blank() && self.below.is_none() {
             return Layers::default();
         }
-        let below = self.below.get_or_insert_default();
+        let spare = &mut self.spare;
+        let below = self
+            .below
+            .get_or_insert_with(|| spare.take().unwrap_or_default());
         below.cursor = DrainCursor::default();
         if let Some(lower) = below.lower.take() {
             below.frozen.push(Arc::new(lower));
@@ -155,7 +161,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
                 below.lower = Some(layer);
                 below.cursor = DrainCursor::default();
             } else if below.frozen.is_empty() {
-                self.below = None;
+                self.spare = self.below.take();
                 return Merge::Bare;
             } else {
                 return Merge::Held;
