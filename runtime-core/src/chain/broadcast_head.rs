@@ -65,17 +65,26 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
         let states = self.core.states()?;
         let mut processed = 0;
         while processed < budget && !self.congested.get() {
-            let Some(record) = self.broadcast.next_record() else { break };
+            let Some(record) = self.broadcast.next_record() else {
+                break;
+            };
             let mut out = Out::new(self.next.as_mut(), record.time, watermark);
-            let mut side = BroadcastSide { broadcast: &mut self.states, keyed: states };
-            self.operator.process_broadcast(record.value, &mut side, &mut out)?;
+            let mut side = BroadcastSide {
+                broadcast: &mut self.states,
+                keyed: states,
+            };
+            self.operator
+                .process_broadcast(record.value, &mut side, &mut out)?;
             processed += 1;
         }
         while processed < budget && !self.congested.get() {
-            let Some(record) = self.keyed.next_record() else { break };
+            let Some(record) = self.keyed.next_record() else {
+                break;
+            };
             let Keyed { key, value } = record.value;
             let mut out = Out::new(self.next.as_mut(), record.time, watermark);
-            self.operator.process(value, &mut states.at(&key), &self.states, &mut out)?;
+            self.operator
+                .process(value, &mut states.at(&key), &self.states, &mut out)?;
             processed += 1;
         }
         Ok(processed)
@@ -104,7 +113,9 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
         let now_ms = self.clock.now_ms();
         let mut fired = 0;
         while !self.congested.get() {
-            let Some(due) = self.core.pop_processing(now_ms)? else { break };
+            let Some(due) = self.core.pop_processing(now_ms)? else {
+                break;
+            };
             let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
             let at = &mut self.core.states()?.at(&due.key);
             self.operator.on_timer(&due, at, &self.states, &mut out)?;
@@ -177,7 +188,11 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
                 Polled::Ended if self.has_ended() => return Ok(Turn::InputEnded),
                 Polled::Ended => {}
                 Polled::Nothing if done > 0 => return Ok(Turn::Worked),
-                Polled::Nothing => return Ok(Turn::Waiting { wake_at_ms: self.core.next_wakeup()? }),
+                Polled::Nothing => {
+                    return Ok(Turn::Waiting {
+                        wake_at_ms: self.core.next_wakeup()?,
+                    });
+                }
             }
         }
     }
@@ -216,9 +231,13 @@ impl<O: BroadcastOperator> Control for BroadcastHead<O> {
             let uid = self.core.uid().clone();
             let result = async {
                 if let Some((_, snapshot)) = env.restored(&uid) {
-                    broadcast.restore(&snapshot.managed_operator, &env.restore_context()).await?;
+                    broadcast
+                        .restore(&snapshot.managed_operator, &env.restore_context())
+                        .await?;
                 }
-                self.core.open(env, |states| operator.open(states, broadcast)).await
+                self.core
+                    .open(env, |states| operator.open(states, broadcast))
+                    .await
             };
             result.await.map_err(|error| at_operator(error, Some(&uid)))
         })
@@ -260,7 +279,10 @@ impl<O: BroadcastOperator> Control for BroadcastHead<O> {
 
     fn completed(&mut self, id: CheckpointId) -> Result<()> {
         let behind = self.next.completed(id);
-        let own = first_error(self.operator.checkpoint_completed(id), self.core.completed(id));
+        let own = first_error(
+            self.operator.checkpoint_completed(id),
+            self.core.completed(id),
+        );
         first_error(behind, own.map_err(|error| self.named(error)))
     }
 

@@ -125,9 +125,13 @@ impl<K: StateKey> KeyedCore<K> {
 
     /// Reads the raw bytes of this subtask's key groups; `None` at a fresh start.
     pub(crate) async fn restored_raw(&self, env: &Environment) -> Result<Option<RawKeyedInput>> {
-        let Some((_, snapshot)) = env.restored(&self.uid) else { return Ok(None) };
+        let Some((_, snapshot)) = env.restored(&self.uid) else {
+            return Ok(None);
+        };
         let range = env.max_parallelism.range_of(env.subtask)?;
-        restore_raw_keyed(&snapshot.raw_keyed, range, env.restore_storage.as_ref()).await.map(Some)
+        restore_raw_keyed(&snapshot.raw_keyed, range, env.restore_storage.as_ref())
+            .await
+            .map(Some)
     }
 
     /// Freezes the states, after the operator's own hook has written raw bytes.

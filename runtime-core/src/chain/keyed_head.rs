@@ -212,7 +212,9 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
         self.next.snapshot(request, set)?;
-        let result = self.core.snapshot(request, set, |raw| self.operator.snapshot_raw(raw));
+        let result = self
+            .core
+            .snapshot(request, set, |raw| self.operator.snapshot_raw(raw));
         result.map_err(|error| self.named(error))
     }
 

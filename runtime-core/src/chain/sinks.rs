@@ -140,7 +140,9 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
                 .writer
                 .insert(self.sink.writer(&sink_context(env, &self.uid))?);
             if let Some((_, snapshot)) = env.restored(&self.uid) {
-                self.states.restore(&snapshot.managed_operator, &env.restore_context()).await?;
+                self.states
+                    .restore(&snapshot.managed_operator, &env.restore_context())
+                    .await?;
             }
             self.ended = self.states.list(PENDING)?;
             self.open = self.states.list(OPEN)?;
@@ -178,8 +180,12 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
             self.pending.add(request.checkpoint, ended.transaction);
             parts.harden.extend(ended.harden);
         }
-        self.states.elements_mut(self.ended)?.replace(self.pending.iter().cloned());
-        self.states.elements_mut(self.open)?.replace(writer.open_transaction());
+        self.states
+            .elements_mut(self.ended)?
+            .replace(self.pending.iter().cloned());
+        self.states
+            .elements_mut(self.open)?
+            .replace(writer.open_transaction());
         parts.operator = Some(self.states.snapshot(request)?);
         set.add(self.uid.clone(), parts);
         Ok(())
@@ -214,7 +220,12 @@ pub(crate) struct OperatorStage<O: Operator> {
 
 impl<O: Operator> OperatorStage<O> {
     pub(crate) fn new(operator: O, uid: OperatorUid) -> Self {
-        Self { operator, uid, states: OperatorStates::new(), watermark: i64::MIN }
+        Self {
+            operator,
+            uid,
+            states: OperatorStates::new(),
+            watermark: i64::MIN,
+        }
     }
 }
 
@@ -229,8 +240,12 @@ impl<O: Operator> Stage for OperatorStage<O> {
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             if let Some((_, snapshot)) = env.restored(&self.uid) {
-                self.states.restore(&snapshot.managed_operator, &env.restore_context()).await?;
-                let raw = restore_raw_operator(&snapshot.raw_operator, env.restore_storage.as_ref()).await?;
+                self.states
+                    .restore(&snapshot.managed_operator, &env.restore_context())
+                    .await?;
+                let raw =
+                    restore_raw_operator(&snapshot.raw_operator, env.restore_storage.as_ref())
+                        .await?;
                 self.operator.restore_raw(raw)?;
             }
             self.operator.open(&mut self.states)
@@ -239,25 +254,37 @@ impl<O: Operator> Stage for OperatorStage<O> {
 
     #[inline]
     fn process(&mut self, value: O::In, time: i64, next: &mut dyn Link<O::Out>) -> Result<()> {
-        self.operator.process(value, &mut self.states, &mut Out::new(next, time, self.watermark))
+        self.operator.process(
+            value,
+            &mut self.states,
+            &mut Out::new(next, time, self.watermark),
+        )
     }
 
     fn watermark(&mut self, time: i64, next: &mut dyn Link<O::Out>) -> Result<()> {
         self.watermark = time;
-        self.operator.on_watermark(time, &mut self.states, &mut Out::new(next, NO_TIMESTAMP, time))?;
+        self.operator.on_watermark(
+            time,
+            &mut self.states,
+            &mut Out::new(next, NO_TIMESTAMP, time),
+        )?;
         next.watermark(time)
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier, next: &mut dyn Link<O::Out>) -> Result<()> {
         let out = &mut Out::new(next, NO_TIMESTAMP, self.watermark);
-        self.operator.prepare_barrier(barrier.id, &mut self.states, out)
+        self.operator
+            .prepare_barrier(barrier.id, &mut self.states, out)
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
         let mut raw = RawStreams::new(KeyGroupRange::EMPTY);
         self.operator.snapshot(&mut self.states, &mut raw)?;
         let operator = Some(self.states.snapshot(request)?);
-        let mut parts = OperatorParts { operator, ..OperatorParts::default() };
+        let mut parts = OperatorParts {
+            operator,
+            ..OperatorParts::default()
+        };
         parts.add_raw(raw)?;
         set.add(self.uid.clone(), parts);
         Ok(())

@@ -96,13 +96,18 @@ impl<S: Source> SourceHead<S> {
     async fn open_reader(&mut self, env: &Environment) -> Result<()> {
         let restored = env.restored(&self.uid);
         if let Some((_, snapshot)) = restored {
-            self.states.restore(&snapshot.managed_operator, &env.restore_context()).await?;
+            self.states
+                .restore(&snapshot.managed_operator, &env.restore_context())
+                .await?;
         }
         self.positions = self.states.list(SPLITS)?;
         let splits = match restored {
             Some(_) => {
                 let splits = self.states.elements(self.positions)?.to_vec();
-                self.restored = splits.iter().map(|split| self.source.describe(split)).collect();
+                self.restored = splits
+                    .iter()
+                    .map(|split| self.source.describe(split))
+                    .collect();
                 self.skip_one = !splits.is_empty() && env.failpoints.reach(Failpoint::ReplaySkip);
                 splits
             }
@@ -251,7 +256,10 @@ impl<S: Source> Control for SourceHead<S> {
             .map_err(|error| at_operator(error, Some(&self.uid)))?;
         self.states.elements_mut(self.positions)?.replace(splits);
         let operator = Some(self.states.snapshot(request)?);
-        let parts = OperatorParts { operator, ..OperatorParts::default() };
+        let parts = OperatorParts {
+            operator,
+            ..OperatorParts::default()
+        };
         set.add(self.uid.clone(), parts);
         Ok(())
     }

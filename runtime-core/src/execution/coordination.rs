@@ -50,6 +50,8 @@ pub(super) struct Coordination {
     pub(super) stats: BTreeMap<CheckpointId, CheckpointStats>,
     pub(super) completed: u64,
     pub(super) aborted: u64,
+    /// Deletions that have been started and not reported as over.
+    pub(super) cleaning: usize,
     /// Deletions that the end of the job waits for.
     pub(super) last_deletions: Vec<Arc<CheckpointMetadata>>,
 }
@@ -66,6 +68,9 @@ impl Coordination {
 
     /// Hands a fact to the coordinator and carries out what follows.
     pub(super) fn handle(&mut self, run: Option<&Run>, fact: Fact<CheckpointAck>) -> Vec<Effect> {
+        if matches!(fact, Fact::Cleaned { .. }) {
+            self.cleaning = self.cleaning.saturating_sub(1);
+        }
         let mut effects = Vec::new();
         let mut facts = VecDeque::from([fact]);
         while let Some(fact) = facts.pop_front() {
@@ -284,6 +289,7 @@ impl Coordination {
 
     fn discard(&mut self, id: CheckpointId) {
         let Some(metadata) = self.metadata.remove(&id) else {
+            self.cleaning += 1;
             return self.inbox.send(Message::Fact(Fact::Cleaned { id }));
         };
         let store = Arc::clone(&self.store);
@@ -295,7 +301,7 @@ impl Coordination {
     }
 
     pub(super) fn discard_unpublished(
-        &self,
+        &mut self,
         id: CheckpointId,
         snapshots: Vec<OperatorSnapshot>,
         answer: bool,
@@ -308,7 +314,8 @@ impl Coordination {
         );
     }
 
-    fn clean(&self, id: CheckpointId, answer: bool, work: BoxFuture<'static, Result<()>>) {
+    fn clean(&mut self, id: CheckpointId, answer: bool, work: BoxFuture<'static, Result<()>>) {
+        self.cleaning += usize::from(answer);
         let inbox = Arc::clone(&self.inbox);
         self.executor.spawn_io(Box::pin(async move {
             if let Err(error) = work.await {

@@ -2,11 +2,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
-    CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, StoreRoot, StoredCheckpoint, StreamOptions,
-    UuidSource,
+    CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, StoreRoot,
+    StoredCheckpoint, StreamOptions, UuidSource,
 };
 use futures_util::future::BoxFuture;
-use state_api::{CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, OperatorSnapshot, Result, StateHandle};
+use state_api::{
+    CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, OperatorSnapshot, Result, StateHandle,
+};
 use tokio::runtime::Handle;
 
 use super::{CheckpointStore, LoadedCheckpoint, MemoryCheckpoints, RestoreFrom, StoreStart};
@@ -39,14 +41,26 @@ impl FolderCheckpoints {
     /// Creates the store of a job whose checkpoints lie in `folder`.
     #[must_use]
     pub fn new(folder: StoreRoot, job: JobId, names: UuidSource, options: StreamOptions) -> Self {
-        Self { folder, job, names, options, allowed: Vec::new(), runtime: None, opened: Mutex::new(None) }
+        Self {
+            folder,
+            job,
+            names,
+            options,
+            allowed: Vec::new(),
+            runtime: None,
+            opened: Mutex::new(None),
+        }
     }
 
     /// Creates the store of a job below a local checkpoint folder: `<checkpoints>/<job>/`.
     ///
     /// # Errors
     /// `Config` when the folder can't be made or written.
-    pub fn local(checkpoints: impl AsRef<std::path::Path>, job: JobId, runtime: &Handle) -> Result<Self> {
+    pub fn local(
+        checkpoints: impl AsRef<std::path::Path>,
+        job: JobId,
+        runtime: &Handle,
+    ) -> Result<Self> {
         let root = StoreRoot::local(checkpoints, runtime.clone())?;
         let folder = JobStore::job_folder(&root, &job, true);
         let store = Self::new(folder, job, UuidSource::machine(), StreamOptions::default());
@@ -79,18 +93,25 @@ impl FolderCheckpoints {
     }
 
     fn opened(&self) -> Result<Opened> {
-        self.lock().clone().ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))
+        self.lock()
+            .clone()
+            .ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))
     }
 
     fn loaded(&self, found: StoredCheckpoint) -> LoadedCheckpoint {
         let storage = Arc::new(found.storage(self.allowed.iter().cloned()));
-        LoadedCheckpoint { metadata: Arc::new(found.metadata), storage }
+        LoadedCheckpoint {
+            metadata: Arc::new(found.metadata),
+            storage,
+        }
     }
 }
 
 /// Returns the complete checkpoints up to the newest of the history that is continued, oldest first.
 async fn continued(store: &JobStore) -> Result<BTreeMap<CheckpointId, Arc<CheckpointMetadata>>> {
-    let Some(latest) = store.latest().await? else { return Ok(BTreeMap::new()) };
+    let Some(latest) = store.latest().await? else {
+        return Ok(BTreeMap::new());
+    };
     let listed = store.list().await?.into_iter().filter_map(|listed| match listed.state {
         CheckpointState::Complete(found) if !found.metadata.kind.is_savepoint() => Some(found.metadata),
         CheckpointState::Damaged(error) => {
@@ -100,13 +121,17 @@ async fn continued(store: &JobStore) -> Result<BTreeMap<CheckpointId, Arc<Checkp
         _ => None,
     });
     let upto = latest.metadata.checkpoint;
-    Ok(listed.filter(|m| m.checkpoint <= upto).map(|m| (m.checkpoint, Arc::new(m))).collect())
+    Ok(listed
+        .filter(|m| m.checkpoint <= upto)
+        .map(|m| (m.checkpoint, Arc::new(m)))
+        .collect())
 }
 
 impl CheckpointStore for FolderCheckpoints {
     fn start(&self) -> BoxFuture<'_, Result<StoreStart>> {
         Box::pin(async move {
-            let store = JobStore::open(self.folder.clone(), self.job.clone(), self.names.clone()).await?;
+            let store =
+                JobStore::open(self.folder.clone(), self.job.clone(), self.names.clone()).await?;
             let store = store.with_claimed(self.allowed.iter().cloned());
             // Left-overs of killed attempts cost space, not correctness.
             if let Err(error) = store.sweep_abandoned().await {
@@ -122,7 +147,11 @@ impl CheckpointStore for FolderCheckpoints {
                 completed: retained.values().cloned().collect(),
             };
             let storage = Arc::new(store.storage(self.options));
-            *self.lock() = Some(Opened { store, storage, retained });
+            *self.lock() = Some(Opened {
+                store,
+                storage,
+                retained,
+            });
             Ok(start)
         })
     }
@@ -134,7 +163,10 @@ impl CheckpointStore for FolderCheckpoints {
         }
     }
 
-    fn load<'a>(&'a self, from: &'a RestoreFrom) -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>> {
+    fn load<'a>(
+        &'a self,
+        from: &'a RestoreFrom,
+    ) -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>> {
         Box::pin(async move {
             let found = match from {
                 RestoreFrom::Nothing => None,
@@ -178,14 +210,22 @@ impl CheckpointStore for FolderCheckpoints {
                 }
                 opened.clone()
             };
-            let opened = opened.ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))?;
-            let report = opened.store.discard(&metadata, opened.retained.values().map(AsRef::as_ref)).await?;
+            let opened = opened
+                .ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))?;
+            let report = opened
+                .store
+                .discard(&metadata, opened.retained.values().map(AsRef::as_ref))
+                .await?;
             report.into_result()?;
             reap(&opened.storage).await
         })
     }
 
-    fn discard_unpublished(&self, id: CheckpointId, snapshots: Vec<OperatorSnapshot>) -> BoxFuture<'_, Result<()>> {
+    fn discard_unpublished(
+        &self,
+        id: CheckpointId,
+        snapshots: Vec<OperatorSnapshot>,
+    ) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let opened = self.opened()?;
             let prefix = format!("{}/", checkpoint_storage::layout::checkpoint_folder(id));

@@ -218,6 +218,7 @@ impl Master<'_> {
             stats: BTreeMap::new(),
             completed: 0,
             aborted: 0,
+            cleaning: 0,
             last_deletions: Vec::new(),
         };
         Ok((start.attempt, store.storage(), Some(coordination), restored))
@@ -405,7 +406,7 @@ impl Master<'_> {
                 stopped |= effects
                     .iter()
                     .any(|effect| matches!(effect, Effect::Stopped | Effect::Fenced));
-                if stopped && coordination.coordinator.cleaning() == 0 {
+                if stopped && coordination.cleaning == 0 {
                     break;
                 }
                 effects = match self

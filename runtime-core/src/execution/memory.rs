@@ -42,7 +42,10 @@ impl MemoryCheckpoints {
     /// Creates an empty store in which a state may take `bytes` at most.
     #[must_use]
     pub fn with_max_state_size(bytes: u64) -> Self {
-        Self { shared: Arc::default(), storage: MemoryCheckpointStorage::new(bytes) }
+        Self {
+            shared: Arc::default(),
+            storage: MemoryCheckpointStorage::new(bytes),
+        }
     }
 
     /// Returns the completed checkpoints, oldest first.

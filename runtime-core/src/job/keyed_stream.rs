@@ -71,7 +71,12 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
     }
 
     /// Adds an operator over keyed state that reads what `broadcast` brings to every subtask.
-    pub fn connect_broadcast<O>(&self, broadcast: &Stream<O::Broadcast>, uid: &str, operator: O) -> Stream<O::Out>
+    pub fn connect_broadcast<O>(
+        &self,
+        broadcast: &Stream<O::Broadcast>,
+        uid: &str,
+        operator: O,
+    ) -> Stream<O::Out>
     where
         O: BroadcastOperator<Key = K, In = T>,
     {
@@ -104,12 +109,24 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
             head: Arc::new(move |env| {
                 let keyed = keyed_edge.take_receivers(env.subtask.index);
                 let broadcast = broadcast_edge.take_receivers(env.subtask.index);
-                let gate = Gate::new(keyed.len() + broadcast.len(), env.mode, Arc::clone(&env.clock));
+                let gate = Gate::new(
+                    keyed.len() + broadcast.len(),
+                    env.mode,
+                    Arc::clone(&env.clock),
+                );
                 let first = keyed.len();
                 let (keyed, broadcast) = (Port::new(keyed, 0), Port::new(broadcast, first));
                 let core = KeyedCore::new(named.clone());
                 let next = build_links(&behind, env);
-                Box::new(BroadcastHead::new(gate, keyed, broadcast, operator.clone(), core, next, env))
+                Box::new(BroadcastHead::new(
+                    gate,
+                    keyed,
+                    broadcast,
+                    operator.clone(),
+                    core,
+                    next,
+                    env,
+                ))
             }),
             reset: Arc::new(|| {}),
         });
@@ -122,7 +139,12 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
         let key_of = Arc::clone(&self.key_of);
         exchange(&self.stream, move |env| {
             let plan = env.plan[behind_us];
-            ByKey::new(Arc::clone(&key_of), HashId::default(), plan.max_parallelism, plan.parallelism)
+            ByKey::new(
+                Arc::clone(&key_of),
+                HashId::default(),
+                plan.max_parallelism,
+                plan.parallelism,
+            )
         })
     }
 

@@ -37,7 +37,11 @@ pub trait BroadcastOperator: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// Those of registration.
-    fn open(&mut self, states: &mut States<'_, Self::Key>, broadcast: &mut OperatorStates) -> Result<()>;
+    fn open(
+        &mut self,
+        states: &mut States<'_, Self::Key>,
+        broadcast: &mut OperatorStates,
+    ) -> Result<()>;
 
     /// Processes a record of the keyed side.
     ///

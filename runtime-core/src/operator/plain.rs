@@ -38,7 +38,12 @@ pub trait Operator: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// Any: the job fails.
-    fn process(&mut self, record: Self::In, states: &mut OperatorStates, out: &mut Out<'_, Self::Out>) -> Result<()>;
+    fn process(
+        &mut self,
+        record: Self::In,
+        states: &mut OperatorStates,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()>;
 
     /// Writes what it holds outside of its states into them, or as raw bytes.
     ///

@@ -1,5 +1,10 @@
 //! What the tests of whole jobs share: a source over a list, sinks that collect, and a word count.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses a part of it"
+)]
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +14,9 @@ use runtime_core::coordinator::{CoordinatorConfig, Retention};
 use runtime_core::restart::{FixedDelay, RestartStrategy};
 use runtime_core::sink::{PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter};
 use runtime_core::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
-use runtime_core::{ExecutionSettings, Job, JobParts, KeyedOperator, MemoryCheckpoints, Out, Record, States};
+use runtime_core::{
+    ExecutionSettings, Job, JobParts, KeyedOperator, MemoryCheckpoints, Out, Record, States,
+};
 use state_api::access::ValueAccess;
 use state_api::{CheckpointId, Clock, ManualClock, Result};
 
@@ -22,7 +29,10 @@ pub struct Items<T> {
 
 impl<T> Items<T> {
     pub fn new(items: Vec<T>, splits: u64) -> Self {
-        Self { items: Arc::new(items), splits }
+        Self {
+            items: Arc::new(items),
+            splits,
+        }
     }
 }
 
@@ -34,11 +44,18 @@ impl<T: Record + Sync> Source for Items<T> {
     fn enumerate(&self, _parallelism: u32) -> Result<Vec<(u64, u64)>> {
         let len = self.items.len() as u64;
         let per = len.div_ceil(self.splits).max(1);
-        Ok((0..self.splits).map(|i| ((i * per).min(len), ((i + 1) * per).min(len))).filter(|(a, b)| a < b).collect())
+        Ok((0..self.splits)
+            .map(|i| ((i * per).min(len), ((i + 1) * per).min(len)))
+            .filter(|(a, b)| a < b)
+            .collect())
     }
 
     fn reader(&self, _cx: &SourceContext, splits: Vec<(u64, u64)>) -> Result<ItemsReader<T>> {
-        Ok(ItemsReader { items: Arc::clone(&self.items), splits, started: false })
+        Ok(ItemsReader {
+            items: Arc::clone(&self.items),
+            splits,
+            started: false,
+        })
     }
 }
 
@@ -86,7 +103,9 @@ pub struct Ledger<T> {
 
 impl<T> Clone for Ledger<T> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
     }
 }
 
@@ -98,13 +117,26 @@ struct LedgerInner<T> {
 
 impl<T: Clone> Ledger<T> {
     pub fn new() -> Self {
-        let inner = LedgerInner { next: 1, prepared: BTreeMap::new(), committed: BTreeMap::new() };
-        Self { inner: Arc::new(Mutex::new(inner)) }
+        let inner = LedgerInner {
+            next: 1,
+            prepared: BTreeMap::new(),
+            committed: BTreeMap::new(),
+        };
+        Self {
+            inner: Arc::new(Mutex::new(inner)),
+        }
     }
 
     /// The visible records in the order of their transactions.
     pub fn records(&self) -> Vec<T> {
-        self.inner.lock().unwrap().committed.values().flatten().cloned().collect()
+        self.inner
+            .lock()
+            .unwrap()
+            .committed
+            .values()
+            .flatten()
+            .cloned()
+            .collect()
     }
 }
 
@@ -114,7 +146,10 @@ impl<T: Record> TwoPhaseSink for Ledger<T> {
     type Writer = LedgerWriter<T>;
 
     fn writer(&self, _cx: &SinkContext) -> Result<LedgerWriter<T>> {
-        Ok(LedgerWriter { ledger: self.clone(), open: Vec::new() })
+        Ok(LedgerWriter {
+            ledger: self.clone(),
+            open: Vec::new(),
+        })
     }
 }
 
@@ -141,7 +176,10 @@ impl<T: Record> TwoPhaseWriter for LedgerWriter<T> {
         inner.next += 1;
         let records = std::mem::take(&mut self.open);
         inner.prepared.insert(transaction, records);
-        Ok(Some(PreCommitted { transaction, harden: None }))
+        Ok(Some(PreCommitted {
+            transaction,
+            harden: None,
+        }))
     }
 
     fn commit(&mut self, transaction: &u64) -> Result<()> {
@@ -149,7 +187,10 @@ impl<T: Record> TwoPhaseWriter for LedgerWriter<T> {
         if let Some(records) = inner.prepared.remove(transaction) {
             inner.committed.insert(*transaction, records);
         }
-        assert!(inner.committed.contains_key(transaction), "transaction {transaction} is gone");
+        assert!(
+            inner.committed.contains_key(transaction),
+            "transaction {transaction} is gone"
+        );
         Ok(())
     }
 
@@ -174,7 +215,12 @@ impl KeyedOperator for Count {
         Ok(())
     }
 
-    fn process(&mut self, word: String, at: &mut At<'_, String>, out: &mut Out<'_, (String, u64)>) -> Result<()> {
+    fn process(
+        &mut self,
+        word: String,
+        at: &mut At<'_, String>,
+        out: &mut Out<'_, (String, u64)>,
+    ) -> Result<()> {
         let count = at.value(self.count).update(|n| {
             *n += 1;
             *n
@@ -184,7 +230,9 @@ impl KeyedOperator for Count {
 }
 
 pub fn lines(n: usize) -> Vec<String> {
-    (0..n).map(|i| format!("w{} w{} w{}", i % 7, i % 11, i % 13)).collect()
+    (0..n)
+        .map(|i| format!("w{} w{} w{}", i % 7, i % 11, i % 13))
+        .collect()
 }
 
 /// The greatest count per word; every count up to it must be there once.
@@ -196,7 +244,11 @@ pub fn totals(records: &[(String, u64)]) -> BTreeMap<String, u64> {
     seen.into_iter()
         .map(|(word, mut counts)| {
             counts.sort_unstable();
-            assert_eq!(counts, (1..=counts.len() as u64).collect::<Vec<_>>(), "counts of {word}");
+            assert_eq!(
+                counts,
+                (1..=counts.len() as u64).collect::<Vec<_>>(),
+                "counts of {word}"
+            );
             (word, counts.len() as u64)
         })
         .collect()
@@ -221,13 +273,19 @@ pub fn settings(interval_ms: u64) -> ExecutionSettings {
             retention: Retention::Always,
             ..CoordinatorConfig::default()
         },
-        restart: RestartStrategy::FixedDelay(FixedDelay { attempts: 1000, delay: Duration::from_millis(1) }),
+        restart: RestartStrategy::FixedDelay(FixedDelay {
+            attempts: 1000,
+            delay: Duration::from_millis(1),
+        }),
         ..ExecutionSettings::new("wordcount").unwrap()
     }
 }
 
 pub fn parts() -> JobParts {
-    JobParts::new(Arc::new(backend_hashmap::HashMapBackend), Arc::new(ManualClock::default()) as Arc<dyn Clock>)
+    JobParts::new(
+        Arc::new(backend_hashmap::HashMapBackend),
+        Arc::new(ManualClock::default()) as Arc<dyn Clock>,
+    )
 }
 
 pub fn with_memory(parts: JobParts) -> (JobParts, MemoryCheckpoints) {

@@ -1,0 +1,117 @@
+//! What a task remembers about checkpoints: the pure part of area Z, and of two-phase commit.
+use runtime_core::task::{Begin, PendingCommits, TaskCore};
+use state_api::{CheckpointId, Error, ErrorKind};
+
+fn id(n: u64) -> CheckpointId {
+    CheckpointId(n)
+}
+
+#[test]
+fn k_605_a_barrier_of_an_old_checkpoint_is_ignored() {
+    let mut core = TaskCore::new();
+    assert_eq!(
+        [3, 3, 2, 4].map(|n| core.begin(id(n))),
+        [Begin::Go, Begin::Ignore, Begin::Ignore, Begin::Go]
+    );
+}
+
+#[test]
+fn k_599_an_abort_that_overtakes_the_barrier_turns_it_into_a_marker() {
+    let mut core = TaskCore::new();
+    core.abort(id(2));
+    assert_eq!(
+        [1, 2, 3].map(|n| core.begin(id(n))),
+        [Begin::Go, Begin::Cancelled, Begin::Go]
+    );
+    assert_eq!(core.remembered(), 0);
+}
+
+#[test]
+fn aborts_are_remembered_up_to_a_bound_and_forgotten_when_passed() {
+    let mut core = TaskCore::new();
+    (1..=1000).for_each(|n| core.abort(id(n)));
+    assert_eq!(core.remembered(), 256);
+    assert_eq!(core.begin(id(900)), Begin::Cancelled);
+    assert_eq!(core.remembered(), 100);
+}
+
+#[test]
+fn k_600_an_abort_cancels_the_upload_in_flight_and_no_other() {
+    let mut core = TaskCore::new();
+    let tokens = [1, 2].map(|n| {
+        assert_eq!(core.begin(id(n)), Begin::Go);
+        core.upload_started(id(n))
+    });
+    core.abort(id(1));
+    assert_eq!(
+        tokens.each_ref().map(|token| token.is_cancelled()),
+        [true, false]
+    );
+    assert_eq!(core.uploads(), 1);
+    // K-602: what comes later is not affected.
+    assert_eq!(core.begin(id(3)), Begin::Go);
+    drop(core);
+    assert!(tokens[1].is_cancelled());
+}
+
+#[test]
+fn k_615_a_completion_is_news_once_and_an_older_one_never() {
+    let mut core = TaskCore::new();
+    assert_eq!(
+        [2, 2, 1, 3].map(|n| core.complete(id(n))),
+        [true, false, false, true]
+    );
+}
+
+#[test]
+fn k_716_everything_up_to_the_checkpoint_is_committed_once_in_order() {
+    let mut pending = PendingCommits::new();
+    for (checkpoint, transaction) in [(0, 42), (1, 43), (2, 44), (3, 45)] {
+        pending.add(id(checkpoint), transaction);
+    }
+    let mut committed = Vec::new();
+    let mut commit = |t: &i32| {
+        committed.push(*t);
+        Ok(())
+    };
+    assert_eq!(pending.commit_up_to(id(2), &mut commit).unwrap(), 3);
+    assert_eq!(pending.commit_up_to(id(1), &mut commit).unwrap(), 0);
+    assert_eq!(committed, [42, 43, 44]);
+    assert_eq!(pending.iter().copied().collect::<Vec<_>>(), [45]);
+}
+
+#[test]
+fn k_722_after_a_failed_commit_the_others_are_tried_and_the_first_error_is_returned() {
+    let mut pending = PendingCommits::new();
+    (1..=4).for_each(|n| pending.add(id(n), n));
+    let mut tried = Vec::new();
+    let error = pending
+        .commit_up_to(id(9), |n| {
+            tried.push(*n);
+            if n % 2 == 0 {
+                Err(Error::retryable(format!("number {n}")))
+            } else {
+                Ok(())
+            }
+        })
+        .unwrap_err();
+    assert_eq!(tried, [1, 2, 3, 4]);
+    assert_eq!(
+        (
+            error.kind(),
+            error.message(),
+            error.context("more failures")
+        ),
+        (ErrorKind::Retryable, "number 2", Some("1"))
+    );
+    assert_eq!(pending.iter().copied().collect::<Vec<_>>(), [2, 4]);
+}
+
+#[test]
+fn k_724_a_transaction_of_an_aborted_checkpoint_is_committed_with_the_next() {
+    let mut pending = PendingCommits::new();
+    pending.add(id(1), "of the aborted");
+    pending.add(id(2), "of the completed");
+    assert_eq!(pending.commit_up_to(id(2), |_| Ok(())).unwrap(), 2);
+    assert!(pending.is_empty());
+}
