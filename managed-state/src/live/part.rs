@@ -241,7 +241,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
 
     /// Adds an entry whose key is not there.
     #[inline(never)]
-    fn insert_absent(
+    pub(crate) fn insert_absent(
         &mut self,
         slot: usize,
         hash: u64,

@@ -192,19 +192,17 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
 
     /// Reads a key that the top layer does not hold.
     pub(crate) fn get_below(&self, at: Address<'_, K, N>) -> Option<&V> {
-        let below = self.below.as_deref()?;
-        let entry = match self.locate(at) {
-            Found::Top(place) => self.top.at(at.slot, place),
-            Found::Lower(place) => below.lower.as_ref()?.at(at.slot, place),
-            Found::Frozen(layer, place) => below.frozen.get(layer)?.at(at.slot, place),
-            Found::Nowhere => None,
-        };
-        entry.map(|entry| &entry.value)
-    }
-
-    /// Says whether a key has a value.
-    pub(crate) fn contains(&self, at: Address<'_, K, N>) -> bool {
-        !matches!(self.locate(at), Found::Nowhere)
+        let below = self.below.as_deref().filter(|_| !self.top.is_dead(at))?;
+        if let Some(lower) = &below.lower {
+            if let Some(value) = lower.get(at) {
+                return Some(value);
+            }
+            if lower.is_dead(at) {
+                return None;
+            }
+        }
+        let (layer, place) = below.frozen.find(at)?;
+        Some(&below.frozen.get(layer)?.at(at.slot, place)?.value)
     }
 
     /// The layer that new entries go to.
@@ -223,29 +221,53 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         at: Address<'_, K, N>,
         layout: &Layout<K, N, V>,
     ) -> Written<Option<&mut V>> {
+        let found = self.locate(at);
+        self.reach(found, at, layout)
+    }
+
+    /// Returns the value of a key, made first if there is none, and whether it was made.
+    pub(crate) fn get_or_insert_with(
+        &mut self,
+        at: Address<'_, K, N>,
+        layout: &Layout<K, N, V>,
+        make: impl FnOnce() -> V,
+    ) -> (Written<Option<&mut V>>, bool) {
         match self.locate(at) {
-            Found::Top(place) => {
-                Written::in_place(self.top.at_mut(at.slot, place).map(|e| &mut e.value))
+            Found::Nowhere => {
+                let value = self.insert_new(at, make(), layout);
+                (Written::in_place(Some(value)), true)
             }
-            Found::Lower(place) => {
-                Written::in_place(self.target().at_mut(at.slot, place).map(|e| &mut e.value))
-            }
-            Found::Frozen(layer, place) => {
-                let below = self.below.as_deref_mut();
-                let Some(Below { lower, frozen, .. }) = below else {
-                    return Written::in_place(None);
-                };
-                let Some(entry) = frozen.get(layer).and_then(|part| part.at(at.slot, place)) else {
-                    return Written::in_place(None);
-                };
+            found => (self.reach(found, at, layout), false),
+        }
+    }
+
+    fn reach(
+        &mut self,
+        found: Found,
+        at: Address<'_, K, N>,
+        layout: &Layout<K, N, V>,
+    ) -> Written<Option<&mut V>> {
+        let (part, place, copied) = match (found, self.below.as_deref_mut()) {
+            (Found::Top(place), _) => (&mut self.top, Some(place), false),
+            (
+                Found::Lower(place),
+                Some(Below {
+                    lower: Some(lower), ..
+                }),
+            ) => (lower, Some(place), false),
+            (Found::Frozen(layer, place), Some(Below { lower, frozen, .. })) => {
                 let target = lower.as_mut().unwrap_or(&mut self.top);
-                let (value, _) = target.get_or_insert_with(at, layout, || entry.value.clone());
-                Written {
-                    result: Some(value),
-                    copied: true,
-                }
+                let entry = frozen.get(layer).and_then(|part| part.at(at.slot, place));
+                let copy = entry
+                    .map(|entry| target.insert_absent(at.slot, at.hash, entry.clone(), layout));
+                (target, copy, true)
             }
-            Found::Nowhere => Written::in_place(None),
+            _ => return Written::in_place(None),
+        };
+        let entry = place.and_then(|place| part.at_mut(at.slot, place));
+        Written {
+            result: entry.map(|entry| &mut entry.value),
+            copied,
         }
     }
 

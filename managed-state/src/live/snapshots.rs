@@ -9,14 +9,14 @@ use super::part::Part;
 use super::region::{Merge, Region};
 use super::table::LiveTable;
 
-/// Merge budget of one write: up to eight entries, or the buckets between them.
-const TURN_BUDGET: usize = 64;
+/// Merge budget of one write: up to four entries, or the buckets between them.
+const TURN_BUDGET: usize = 32;
 
 /// Merge budget of a freeze that would stack too many layers, some 100 µs.
 const FREEZE_BUDGET: usize = 32 * 1024;
 
 /// Layered writes between two looks at the overlay limit.
-const LIMIT_CHECK: u32 = 256;
+const LIMIT_CHECK: u32 = 1024;
 
 /// How much memory writes may take while a snapshot is open.
 #[derive(Clone, Copy, Debug, PartialEq)]

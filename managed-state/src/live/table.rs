@@ -394,14 +394,12 @@ where
     ) -> &mut V {
         self.turn();
         let (region, at) = self.address(group, hash, key, namespace);
-        let region = &mut self.regions[region];
-        if !region.contains(at) {
-            self.len += 1;
-            return region.insert_new(at, make(), &self.layout);
-        }
-        let written = region.get_mut(at, &self.layout);
+        let (written, new) = self.regions[region].get_or_insert_with(at, &self.layout, make);
+        self.len += usize::from(new);
         self.snapshots.copies += u64::from(written.copied);
-        written.result.expect("the key was found a moment ago")
+        written
+            .result
+            .expect("the entry was found or added just now")
     }
 
     #[cold]

@@ -3,7 +3,7 @@ use super::table::LiveTable;
 use super::tables::BucketCursor;
 
 /// Entries that a page of keys has on average.
-const PAGE: usize = 1024;
+const PAGE: usize = 4096;
 
 /// A position in an enumeration of the keys of one group, by slices of the hash.
 ///
@@ -54,7 +54,7 @@ where
     /// Appends the next page of keys of a key group; returns false after the last page.
     ///
     /// The table may be written to between pages: a key that stays is returned exactly once, one that comes or goes at most
-    /// once. A page has about a thousand keys; it may have none although others follow.
+    /// once. A page has about four thousand keys; it may have none although others follow.
     pub fn keys_page(&self, group: usize, cursor: &mut PageCursor, keys: &mut Vec<(K, N)>) -> bool {
         let (region, slot) = self.locate(group);
         let stack = self.stack(region);
