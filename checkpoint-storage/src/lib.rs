@@ -29,7 +29,7 @@
 //! let metadata = CheckpointMetadata::new(id, job.job().clone(), job.attempt(), SnapshotKind::Checkpoint, 0);
 //! job.publish(&metadata).await?;
 //! assert_eq!(job.load("latest").await?.metadata, metadata);
-//! # state_api::Result::Ok(())
+//! # Ok::<(), state_api::Error>(())
 //! # }).expect("nothing waits").expect("nothing fails");
 //! ```
 mod checkpoint;

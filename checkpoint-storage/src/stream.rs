@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use state_api::{
     CheckpointId, CheckpointStream, Error, ErrorKind, ObjectHandle, RelPath, Result, Root, Scope,
     StateHandle,
@@ -107,11 +107,11 @@ impl ObjectStream {
                 self.open.insert(open)
             }
         };
-        self.digest.update(&bytes);
-        open.writer
-            .write(bytes)
-            .await
-            .map_err(|e| e.with("object", &open.path))
+        // The write is begun first, so that a store with threads of its own works while this one digests.
+        let digest = &mut self.digest;
+        let write = open.writer.write(bytes.clone());
+        let (written, ()) = join(write, async { digest.update(&bytes) }).await;
+        written.map_err(|e| e.with("object", &open.path))
     }
 
     async fn complete(mut self) -> Result<Option<StateHandle>> {

@@ -557,6 +557,31 @@ fn a_discard_that_fails_anywhere_is_completed_by_the_next() {
 }
 
 #[test]
+fn k_321_when_one_object_can_not_be_deleted_the_others_are_and_it_is_reported() {
+    let store = FaultyStore::new(|call, path, _| match call {
+        "delete" if path.ends_with("stuck") => Fault::Fail,
+        _ => Fault::None,
+    });
+    let job = now(open(&store.root(), 1));
+    let names = ["shared/1-a", "shared/1-stuck", "shared/1-b"];
+    let objects = names.map(|name| {
+        store.inner.put(name, "body");
+        object(state_api::Root::Own, name, b"body")
+            .object()
+            .unwrap()
+            .clone()
+    });
+    let report = now(job.delete_objects(&objects)).unwrap();
+    assert_eq!(report.deleted, 2);
+    let error = report.into_result().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.context("first")),
+        (ErrorKind::Retryable, Some("shared/1-stuck"))
+    );
+    assert_eq!(store.inner.paths(), ["attempts/1", "shared/1-stuck"]);
+}
+
+#[test]
 fn savepoints_and_checkpoints_of_other_jobs_are_not_discarded() {
     let root = StoreRoot::memory(&MemoryStore::new(), "job");
     let store = now(open(&root, 1));
