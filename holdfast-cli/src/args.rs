@@ -1,0 +1,261 @@
+//! The command line.
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::failure::{EXIT_CODES, Exit, Failure, one_line};
+use crate::terminal;
+
+/// Durable, checkpointed state for Rust dataflows: run a job, watch it survive, look at its checkpoints.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, max_term_width = 110, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// Log more to the standard error: -v info, -vv debug, -vvv trace (or set HOLDFAST_LOG to a filter)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a built-in job
+    Run(Box<RunArgs>),
+    /// Kill a job twice, and compare its result with that of a run that was never killed
+    Demo(DemoArgs),
+    /// List jobs and their checkpoints
+    List(ListArgs),
+    /// Show what is in a checkpoint
+    Show(ShowArgs),
+}
+
+/// The built-in jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum JobName {
+    /// How often each word stands in a text
+    Wordcount,
+    /// Flights, cancellations and the mean departure delay per carrier and day
+    Flights,
+}
+
+impl JobName {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Wordcount => "wordcount",
+            Self::Flights => "flights",
+        }
+    }
+}
+
+/// When the last checkpoints are kept after the end of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Retain {
+    /// However the job ends
+    Always,
+    /// When it is interrupted or fails
+    OnCancel,
+    /// When it fails
+    OnFailure,
+    /// Never: they serve restarts within the run only
+    Never,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  holdfast run wordcount --input /usr/share/common-licenses
+  holdfast run flights --input flights.csv --output delays --checkpoints checkpoints
+  holdfast run flights --input flights.csv --output delays --checkpoints checkpoints --from latest
+  holdfast run flights --input flights.csv --config holdfast.yaml --parallelism 4 -D execution.checkpointing.timeout=1min
+
+Rows go to the standard output, or to part files in --output: there each row stands once, whatever happened on the way.";
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("{RUN_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct RunArgs {
+    /// Which job
+    pub(crate) job: JobName,
+    /// File to read, or a folder of files; `-` is the standard input (wordcount only)
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) input: Option<PathBuf>,
+    /// Folder for the rows; without it they go to the standard output
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Folder for checkpoints; turns them on, every second unless --interval says otherwise
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) checkpoints: Option<String>,
+    /// Time between two checkpoints, such as 500ms or 1min
+    #[arg(long, value_name = "TIME")]
+    pub(crate) interval: Option<String>,
+    /// When the last checkpoint is kept after the end [default: always, with --checkpoints]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub(crate) retain: Option<Retain>,
+    /// Where to start from: `latest`, or the path of a checkpoint; without it, from the beginning
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) from: Option<String>,
+    /// State backend: `hashmap`, or `reference` (an ordered byte store in memory, for comparison)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+    /// Number of subtasks
+    #[arg(short, long, value_name = "N")]
+    pub(crate) parallelism: Option<u32>,
+    /// Number of key groups: the most subtasks that the state can ever be divided among
+    #[arg(long, value_name = "N")]
+    pub(crate) max_parallelism: Option<u32>,
+    /// Name of the job's folder below the checkpoint folder [default: the job's name]
+    #[arg(long, value_name = "ID")]
+    pub(crate) job_id: Option<String>,
+    /// Read at most so many records per second
+    #[arg(long, value_name = "RECORDS", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// File of carriers and their names, for flights [default: airlines.csv beside the input, or built in]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) airlines: Option<PathBuf>,
+    /// File of options, in YAML or TOML, under Flink's names; what the command line says goes before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Set any option
+    #[arg(short = 'D', value_name = "OPTION=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Write what happens to the standard output, one JSON object a line (what the demo reads)
+    #[arg(long, hide = true, requires = "output")]
+    pub(crate) events: bool,
+    /// Die by SIGKILL when a moment is reached for the n-th time, such as `sync:2` (for crash tests)
+    #[arg(long, hide = true, value_name = "MOMENT[:N]")]
+    pub(crate) failpoint: Vec<crate::run::Strike>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The job counts the flights that left New York in January 2013 by carrier and day. Its process is killed with SIGKILL twice,
+each time after a checkpoint, and started again from the last one. The last line begins with `identical:` when the rows are
+those of a run that nobody interrupted, none lost and none twice (exit code 0), or with `different:` (exit code 1).
+
+Examples:
+  holdfast demo
+  holdfast demo --keep --parallelism 2
+  holdfast demo --backend reference --rate 5000")]
+pub(crate) struct DemoArgs {
+    /// State backend
+    #[arg(long, value_name = "NAME", default_value = "hashmap")]
+    pub(crate) backend: String,
+    /// Number of subtasks
+    #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) parallelism: u32,
+    /// Records per second, so that it can be watched
+    #[arg(long, value_name = "RECORDS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
+    pub(crate) rate: u32,
+    /// Keep the folder with input, output and checkpoints
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Passed on to the process after each kill (for tests)
+    #[arg(long, hide = true, value_name = "MOMENT[:N]")]
+    pub(crate) failpoint: Vec<crate::run::Strike>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast list checkpoints
+  holdfast list checkpoints/flights --json")]
+pub(crate) struct ListArgs {
+    /// Folder of checkpoints, or the folder of one job in it
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub(crate) folder: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast show checkpoints/flights                  the latest checkpoint of a job
+  holdfast show checkpoints/flights/chk-12
+  holdfast show checkpoints/flights/chk-12 --verify  read every object, and compare length and digest
+  holdfast show checkpoints/flights --json")]
+pub(crate) struct ShowArgs {
+    /// Folder of the checkpoint, its _metadata, or a job's folder for its latest checkpoint
+    pub(crate) checkpoint: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Read every object, and compare its length and digest
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// List every object
+    #[arg(long)]
+    pub(crate) objects: bool,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("it must be a number of records per second above 0".into()),
+    }
+}
+
+/// Reads the command line; `None` when it asked for help or the version, which are printed.
+///
+/// # Errors
+/// One line that says what is wrong with the command line.
+pub(crate) fn parse() -> Result<Option<Cli>, Failure> {
+    let error = match Cli::try_parse() {
+        Ok(cli) => return Ok(Some(cli)),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            terminal::print(&error.render().to_string())?;
+            Ok(None)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            terminal::say(error.render().to_string().trim_end());
+            Err(Failure::silent(Exit::Usage))
+        }
+        _ => Err(Failure::usage(usage_line(&error.render().to_string()))),
+    }
+}
+
+/// Makes one line of clap's several: what is wrong, and the tips.
+fn usage_line(rendered: &str) -> String {
+    let told = rendered
+        .split("\n\n")
+        .take_while(|part| !part.starts_with("Usage:"));
+    let parts: Vec<String> = told
+        .map(one_line)
+        .filter(|part| !part.starts_with("For more information"))
+        .collect();
+    let line = parts.join("; ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    format!("{line} (see --help)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_argument_is_told_in_one_line_with_the_tip() {
+        let error =
+            Cli::try_parse_from(["holdfast", "run", "flights", "--intervall", "1s"]).unwrap_err();
+        let line = usage_line(&error.render().to_string());
+        assert!(
+            line.starts_with("unexpected argument '--intervall' found; tip: "),
+            "{line}"
+        );
+        assert!(!line.contains('\n') && !line.contains("Usage"), "{line}");
+        let error = Cli::try_parse_from(["holdfast", "run", "flight"]).unwrap_err();
+        let line = usage_line(&error.render().to_string());
+        assert!(
+            line.contains("possible values: wordcount, flights"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! `holdfast demo`: a job that is killed twice ends like one that was never killed.
+//!
+//! The job runs in a process of its own (this program, as `run --events`), which tells what happens line by line. Nothing
+//! here waits for a time to pass: a kill follows upon a checkpoint that was told as complete and records that were told as read after it.
+mod comparison;
+mod screen;
+mod worker;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use crate::args::DemoArgs;
+use crate::failure::{Exit, Failure};
+use crate::run::WorkerEvent;
+use crate::terminal::{bytes, counted, grouped};
+use comparison::Comparison;
+use screen::Screen;
+use worker::{Message, Worker};
+
+/// The flights of January 2013, and the carriers.
+const FLIGHTS: &[u8] = include_bytes!("../../../examples/data/flights-2013-01.csv");
+const AIRLINES: &[u8] = include_bytes!("../../../examples/data/airlines.csv");
+
+const KILLS: usize = 2;
+
+/// A kill whose checkpoint happened to hold all that was read shows nothing; then there is another one, up to so many in all.
+const MOST_KILLS: usize = 6;
+
+/// Runs the demo.
+///
+/// # Errors
+/// When the rows differ, or the demo could not run.
+pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
+    crate::run::backends()?.get(&args.backend)?;
+    let folder = tempfile::Builder::new()
+        .prefix("holdfast-demo-")
+        .tempdir()
+        .map_err(|error| Failure::failed(format!("no folder for temporary files: {error}")))?;
+    let (messages, inbox) = channel();
+    worker::report_interrupts(messages.clone())?;
+    let result = Demo::new(args, folder.path(), messages, inbox)?.play();
+    if args.keep {
+        let kept = folder.keep();
+        crate::terminal::say(&format!("kept: {}", kept.display()));
+    } else if let Err(error) = folder.close() {
+        crate::terminal::say(&format!("warning: the demo's folder is left: {error}"));
+    }
+    result
+}
+
+struct Demo<'a> {
+    args: &'a DemoArgs,
+    folder: &'a Path,
+    messages: Sender<Message>,
+    inbox: Receiver<Message>,
+    screen: Screen,
+    records: u64,
+}
+
+/// A kill, and what the next process made of it.
+struct Kill {
+    /// Records that were still to be read when the process died, as it told.
+    left: u64,
+    /// Records that were read again after it.
+    replayed: u64,
+}
+
+/// How a process ended.
+enum End {
+    Finished,
+    Killed { left: u64 },
+}
+
+impl<'a> Demo<'a> {
+    fn new(
+        args: &'a DemoArgs,
+        folder: &'a Path,
+        messages: Sender<Message>,
+        inbox: Receiver<Message>,
+    ) -> Result<Self, Failure> {
+        let unwritable = |error: std::io::Error| {
+            Failure::failed(format!("the demo's folder can't be written: {error}"))
+        };
+        fs::write(folder.join("flights-2013-01.csv"), FLIGHTS).map_err(unwritable)?;
+        fs::write(folder.join("airlines.csv"), AIRLINES).map_err(unwritable)?;
+        let lines = FLIGHTS
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .count();
+        let records = lines as u64 - 1;
+        Ok(Self {
+            args,
+            folder,
+            messages,
+            inbox,
+            screen: Screen::new(records),
+            records,
+        })
+    }
+
+    fn play(mut self) -> Result<(), Failure> {
+        let (records, rate) = (grouped(self.records), grouped(u64::from(self.args.rate)));
+        self.screen.line(&format!(
+            "{records} flights that left New York in January 2013, counted by carrier and day, {rate} a second,"
+        ))?;
+        self.screen.line(&format!(
+            "on the state backend {} with {}, in a process that is killed twice",
+            self.args.backend,
+            counted(u64::from(self.args.parallelism), "subtask"),
+        ))?;
+
+        let expected = self.folder.join("expected");
+        let worker = self.start(&expected, &["--parallelism", "1"])?;
+        match self.watch(worker, None, None)? {
+            End::Finished => {}
+            End::Killed { .. } => {
+                return Err(Failure::failed(
+                    "the run that was to be left alone was killed",
+                ));
+            }
+        }
+        let expected = comparison::rows(&expected)?;
+        self.screen.line(&format!(
+            "a run that nobody kills: {}",
+            counted(expected.len() as u64, "row")
+        ))?;
+        self.screen.line("")?;
+
+        let output = self.folder.join("output");
+        let kills = self.run_with_kills(&output)?;
+        self.screen.end();
+        let comparison = Comparison::of(&expected, &comparison::rows(&output)?);
+        self.conclude(&comparison, &kills)
+    }
+
+    fn run_with_kills(&mut self, output: &Path) -> Result<Vec<Kill>, Failure> {
+        let checkpoints = self.folder.join("checkpoints");
+        let interval = self.interval();
+        let mut arguments = vec![
+            "--checkpoints".to_owned(),
+            checkpoints.display().to_string(),
+            "--interval".into(),
+            format!("{}ms", interval.as_millis()),
+            "--rate".into(),
+            self.args.rate.to_string(),
+            "--parallelism".into(),
+            self.args.parallelism.to_string(),
+        ];
+        let mut kills: Vec<Kill> = Vec::new();
+        loop {
+            let counted = kills.iter().filter(|kill| kill.replayed > 0).count();
+            let target = (counted < KILLS && kills.len() < MOST_KILLS)
+                .then(|| self.records * (counted as u64 + 1) / (KILLS as u64 + 1));
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let worker = self.start(output, &words)?;
+            match self.watch(worker, target, kills.last_mut())? {
+                End::Killed { left } => kills.push(Kill { left, replayed: 0 }),
+                End::Finished if counted < KILLS => {
+                    return Err(Failure::failed(
+                        "the job ended before it could be killed twice: choose a lower --rate",
+                    ));
+                }
+                End::Finished => return Ok(kills),
+            }
+            if kills.len() == 1 {
+                arguments.extend(["--from".into(), "latest".into()]);
+                for strike in &self.args.failpoint {
+                    arguments.extend(["--failpoint".into(), strike.to_string()]);
+                }
+            }
+        }
+    }
+
+    /// A checkpoint a second, or a dozen over the whole run if that is shorter.
+    fn interval(&self) -> Duration {
+        let whole = Duration::from_millis(self.records * 1000 / u64::from(self.args.rate));
+        (whole / 12).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    fn start(&self, output: &Path, arguments: &[&str]) -> Result<Worker, Failure> {
+        let input = self.folder.join("flights-2013-01.csv");
+        Worker::start(
+            &input,
+            output,
+            &self.args.backend,
+            arguments,
+            self.messages.clone(),
+        )
+    }
+
+    /// Follows a process to its end, and kills it once it has come as far as `target` records and has a checkpoint behind it.
+    fn watch(
+        &mut self,
+        mut worker: Worker,
+        target: Option<u64>,
+        mut kill: Option<&mut Kill>,
+    ) -> Result<End, Failure> {
+        let shown = target.is_some() || kill.is_some();
+        // What was still to be read when the last checkpoint of this process was complete.
+        let mut checkpointed: Option<u64> = None;
+        let mut finished = false;
+        let mut killed = false;
+        let mut last_left = self.records;
+        loop {
+            let message = self
+                .inbox
+                .recv()
+                .map_err(|_| Failure::failed("nobody tells what happens"))?;
+            let event = match message {
+                Message::Event(event) => event,
+                Message::Interrupted => return Err(Failure::silent(Exit::Interrupted)),
+                Message::Ended => {
+                    let error = worker.wait();
+                    return match (finished, killed) {
+                        (_, true) => Ok(End::Killed { left: last_left }),
+                        (true, false) => Ok(End::Finished),
+                        (false, false) => Err(Failure::failed(format!(
+                            "the job's process failed: {error}"
+                        ))),
+                    };
+                }
+            };
+            match event {
+                WorkerEvent::Running {
+                    restored,
+                    positions,
+                    left,
+                    ..
+                } => {
+                    last_left = left;
+                    if let Some(kill) = kill.take() {
+                        kill.replayed = left.saturating_sub(kill.left);
+                        let (from, replayed) = (
+                            self.restored_text(restored, &positions, left),
+                            counted(kill.replayed, "record"),
+                        );
+                        self.screen
+                            .line(&format!("restored: {from}; {replayed} replayed"))?;
+                    }
+                }
+                WorkerEvent::Completed {
+                    checkpoint,
+                    duration_ms,
+                    bytes: size,
+                    left,
+                } if shown => {
+                    checkpointed = Some(left);
+                    last_left = last_left.min(left);
+                    let size = bytes(size);
+                    let read = grouped(self.records.saturating_sub(left));
+                    self.screen.line(&format!("checkpoint {checkpoint:>2}: about {read} records read, {size}, {duration_ms} ms"))?;
+                }
+                WorkerEvent::Progress { left } if shown => {
+                    last_left = last_left.min(left);
+                    let read = self.records.saturating_sub(left);
+                    self.screen.progress(read);
+                    let is_due = target.is_some_and(|target| read >= target) && left > 0;
+                    if is_due && !killed && checkpointed.is_some_and(|then| left < then) {
+                        worker.kill();
+                        killed = true;
+                        self.screen.line(&format!(
+                            "SIGKILL:  process {} after {} records",
+                            worker.id(),
+                            grouped(read)
+                        ))?;
+                    }
+                }
+                WorkerEvent::Aborted { checkpoint, reason } => {
+                    self.screen
+                        .line(&format!("checkpoint {checkpoint} was given up: {reason}"))?;
+                }
+                WorkerEvent::Restarting { reason } => self
+                    .screen
+                    .line(&format!("the run is restarted: {reason}"))?,
+                WorkerEvent::Finished { .. } => {
+                    finished = true;
+                    if shown {
+                        self.screen.progress(self.records);
+                    }
+                }
+                WorkerEvent::Completed { .. }
+                | WorkerEvent::Progress { .. }
+                | WorkerEvent::Triggered { .. } => {}
+            }
+        }
+    }
+
+    fn restored_text(&self, restored: Option<u64>, positions: &[String], left: u64) -> String {
+        let Some(id) = restored else {
+            return "no checkpoint, the job begins again".into();
+        };
+        let read = grouped(self.records.saturating_sub(left));
+        let at = if positions.is_empty() {
+            "the end of the input".to_owned()
+        } else {
+            positions.join(", ")
+        };
+        format!("checkpoint {id}, {read} records, offset {at}")
+    }
+
+    fn conclude(self, comparison: &Comparison, kills: &[Kill]) -> Result<(), Failure> {
+        self.screen.line("")?;
+        let program = std::env::args().next().unwrap_or_else(|| "holdfast".into());
+        self.screen.line(&if self.args.keep {
+            let checkpoints: PathBuf = self.folder.join("checkpoints");
+            format!("what is in the last checkpoint: {program} show {}", checkpoints.join("flights").display())
+        } else {
+            format!("to look at a checkpoint: {program} demo --keep, then {program} show DIR/checkpoints/flights")
+        })?;
+        comparison
+            .examples()
+            .try_for_each(|example| self.screen.line(&example))?;
+        let replayed: u64 = kills.iter().map(|kill| kill.replayed).sum();
+        let told = format!(
+            "{}, {} after {} kills, {} replayed",
+            comparison.summary(),
+            counted(comparison.actual, "row"),
+            kills.len(),
+            counted(replayed, "record"),
+        );
+        if comparison.is_identical() {
+            self.screen.line(&format!("identical: {told}"))
+        } else {
+            self.screen.line(&format!("different: {told}"))?;
+            Err(Failure::silent(Exit::Failed))
+        }
+    }
+}

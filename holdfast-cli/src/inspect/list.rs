@@ -1,0 +1,178 @@
+use std::fmt::Write;
+
+use checkpoint_storage::layout::{ATTEMPTS, checkpoint_of_folder};
+use checkpoint_storage::{
+    CheckpointState, ListedCheckpoint, StoreEntry, StoreRoot, list_checkpoints,
+};
+use serde_json::json;
+use state_api::{Error, Result};
+
+use super::io_runtime;
+use super::table::Table;
+use crate::args::ListArgs;
+use crate::date::time_text;
+use crate::failure::{Failure, plain};
+use crate::run::shown;
+use crate::terminal::{self, bytes};
+
+/// The checkpoints of one job.
+struct Job {
+    folder: String,
+    checkpoints: Vec<ListedCheckpoint>,
+}
+
+/// Lists the jobs of a folder and their checkpoints.
+///
+/// # Errors
+/// When the folder is missing or can't be read.
+pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
+    let io = io_runtime()?;
+    let root = StoreRoot::open(&args.folder, io.handle().clone())?;
+    check_folder(&root)?;
+    let jobs = io.block_on(jobs_in(&root))?;
+    if args.json {
+        let all: Vec<_> = jobs.iter().flat_map(Job::as_json).collect();
+        return terminal::print(&format!("{}\n", serde_json::Value::Array(all)));
+    }
+    if jobs.is_empty() {
+        return terminal::print(&format!("no checkpoints in {}\n", shown(root.url())));
+    }
+    let parts: Vec<String> = jobs.iter().map(Job::as_text).collect();
+    terminal::print(&parts.join("\n"))
+}
+
+/// A store lists a missing folder as empty; whoever asks for it here mistyped it.
+fn check_folder(root: &StoreRoot) -> Result<()> {
+    let Some(path) = root.url().strip_prefix("file://") else {
+        return Ok(());
+    };
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => {
+            Err(Error::config("this is a file, not a folder of checkpoints").with("path", path))
+        }
+        Err(cause) => Err(Error::not_found("there is no such folder")
+            .with("path", path)
+            .caused_by(cause)),
+    }
+}
+
+async fn jobs_in(root: &StoreRoot) -> Result<Vec<Job>> {
+    let entries = root.list("").await?;
+    let is_job = |entries: &[StoreEntry]| {
+        let mut folders = entries.iter().filter(|entry| entry.is_folder);
+        folders.any(|entry| entry.name == ATTEMPTS || checkpoint_of_folder(&entry.name).is_some())
+    };
+    let mut folders = Vec::new();
+    if is_job(&entries) {
+        folders.push(root.clone());
+    } else {
+        for entry in entries.iter().filter(|entry| entry.is_folder) {
+            let folder = root.folder(&entry.name);
+            // What can't be read is somebody else's.
+            if is_job(&folder.list("").await.unwrap_or_default()) {
+                folders.push(folder);
+            }
+        }
+    }
+    folders.sort_by(|a, b| a.url().cmp(b.url()));
+    let mut jobs = Vec::new();
+    for folder in folders {
+        jobs.push(Job {
+            folder: shown(folder.url()),
+            checkpoints: list_checkpoints(&folder).await?,
+        });
+    }
+    Ok(jobs)
+}
+
+impl Job {
+    fn as_text(&self) -> String {
+        let mut out = format!("{}\n", self.folder);
+        let mut table = Table::new(
+            &[
+                "checkpoint",
+                "state",
+                "created",
+                "attempt",
+                "operators",
+                "size",
+                "new",
+            ],
+            &[3, 4, 5, 6],
+        );
+        for listed in &self.checkpoints {
+            let none = || "-".to_owned();
+            match &listed.state {
+                CheckpointState::Complete(found) => {
+                    let metadata = &found.metadata;
+                    table.row([
+                        listed.name.clone(),
+                        "complete".into(),
+                        time_text(metadata.created_ms),
+                        metadata.attempt.to_string(),
+                        metadata.operators.len().to_string(),
+                        bytes(metadata.total_bytes()),
+                        bytes(metadata.new_bytes()),
+                    ]);
+                }
+                other => table.row([
+                    listed.name.clone(),
+                    state(other).into(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                ]),
+            }
+        }
+        if table.is_empty() {
+            out.push_str("  no checkpoint yet\n");
+        } else {
+            out.push_str(&table.render(2));
+        }
+        for listed in &self.checkpoints {
+            if let CheckpointState::Damaged(error) = &listed.state {
+                drop(writeln!(out, "  {}: {}", listed.name, plain(error)));
+            }
+        }
+        out
+    }
+
+    fn as_json(&self) -> Vec<serde_json::Value> {
+        let one = |listed: &ListedCheckpoint| {
+            let mut value = json!({
+                "folder": self.folder,
+                "checkpoint": listed.name,
+                "path": format!("{}/{}", self.folder, listed.name),
+                "state": state(&listed.state),
+            });
+            match &listed.state {
+                CheckpointState::Complete(found) => {
+                    let metadata = &found.metadata;
+                    value["id"] = json!(metadata.checkpoint.0);
+                    value["job"] = json!(metadata.job.as_str());
+                    value["attempt"] = json!(metadata.attempt.0);
+                    value["created_ms"] = json!(metadata.created_ms);
+                    value["operators"] = json!(metadata.operators.len());
+                    value["total_bytes"] = json!(metadata.total_bytes());
+                    value["new_bytes"] = json!(metadata.new_bytes());
+                }
+                CheckpointState::Damaged(error) => value["reason"] = json!(plain(error)),
+                CheckpointState::Incomplete | CheckpointState::Abandoned => {}
+            }
+            value
+        };
+        self.checkpoints.iter().map(one).collect()
+    }
+}
+
+fn state(state: &CheckpointState) -> &'static str {
+    match state {
+        CheckpointState::Complete(_) => "complete",
+        CheckpointState::Incomplete => "incomplete",
+        CheckpointState::Abandoned => "abandoned",
+        CheckpointState::Damaged(_) => "damaged",
+    }
+}

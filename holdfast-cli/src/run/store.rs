@@ -1,0 +1,213 @@
+use std::sync::Arc;
+
+use checkpoint_storage::{
+    CheckpointState, JobStore, ProbeOptions, StoreRoot, StoredCheckpoint, StreamOptions,
+    UuidSource, list_checkpoints, probe,
+};
+use runtime_core::config::{StorageLocation, StorageSettings};
+use runtime_core::coordinator::Retention;
+use runtime_core::execution::FolderCheckpoints;
+use runtime_core::{CheckpointStore, MemoryCheckpoints, RestoreFrom};
+use state_api::{CheckpointId, Error, ErrorKind, Result};
+use tokio::runtime::Handle;
+
+use super::settings::Settings;
+
+/// Where the checkpoints of a run go, before it starts.
+pub(crate) struct Checkpoints {
+    place: Place,
+    interval: Option<std::time::Duration>,
+    retention: Retention,
+}
+
+enum Place {
+    Nowhere,
+    Memory,
+    Folder {
+        checkpoints: StoreRoot,
+        job: StoreRoot,
+        store: Arc<FolderCheckpoints>,
+        io: Handle,
+    },
+}
+
+/// What was found where the checkpoints go.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Whether the newest checkpoint was asked for, and there is none.
+    pub(crate) starts_empty: bool,
+    /// What a person should know.
+    pub(crate) note: Option<String>,
+}
+
+impl Checkpoints {
+    /// Opens the place that the settings name.
+    ///
+    /// # Errors
+    /// `Config` when there is no such kind of place.
+    pub(crate) fn of(settings: &Settings, io: &Handle) -> Result<Self> {
+        let checkpointing = &settings.execution.checkpointing;
+        let place = match &settings.storage {
+            None => Place::Nowhere,
+            Some(storage) => match &storage.location {
+                StorageLocation::Memory => Place::Memory,
+                StorageLocation::Folder(folder) => {
+                    let checkpoints = StoreRoot::open(folder, io.clone())?;
+                    let id = &settings.execution.job_id;
+                    let job = JobStore::job_folder(&checkpoints, id, storage.create_subdir);
+                    let store = FolderCheckpoints::new(
+                        job.clone(),
+                        id.clone(),
+                        UuidSource::machine(),
+                        options(storage)?,
+                    );
+                    let store = Arc::new(store.runtime(io.clone()));
+                    Place::Folder {
+                        checkpoints,
+                        job,
+                        store,
+                        io: io.clone(),
+                    }
+                }
+            },
+        };
+        Ok(Self {
+            place,
+            interval: checkpointing.interval,
+            retention: checkpointing.retention,
+        })
+    }
+
+    /// Says whether checkpoints are taken, where they go and how long they stay.
+    pub(crate) fn announcement(&self) -> String {
+        let place = match &self.place {
+            Place::Nowhere => return "checkpoints: off; --checkpoints DIR turns them on".into(),
+            Place::Memory => "in memory".into(),
+            Place::Folder { job, .. } => format!("in {}", shown(job.url())),
+        };
+        let Some(interval) = self.interval else {
+            return format!(
+                "checkpoints: {place}, none until the job ends; --interval TIME takes them regularly"
+            );
+        };
+        let kept = match (&self.place, self.retention) {
+            (Place::Memory, _) => "gone when the process ends",
+            (_, Retention::Always) => {
+                "the last one is kept at finish, failure and Ctrl-C (--retain)"
+            }
+            (_, Retention::RetainOnCancellation) => {
+                "the last one is kept at failure and Ctrl-C, and deleted at finish (--retain)"
+            }
+            (_, Retention::DeleteOnCancellation) => {
+                "the last one is kept at failure, and deleted at finish and Ctrl-C (--retain)"
+            }
+            (_, Retention::Never) => "deleted when the job ends (--retain)",
+        };
+        format!("checkpoints: every {interval:?} {place}; {kept}")
+    }
+
+    /// Looks at what is there, and whether checkpoints can be written.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn look(&self, restore: &RestoreFrom) -> Result<Found> {
+        let Place::Folder {
+            checkpoints,
+            job,
+            io,
+            ..
+        } = &self.place
+        else {
+            return Ok(Found::default());
+        };
+        if let RestoreFrom::Path(path) = restore {
+            find(path, io).await?;
+        }
+        let one = ProbeOptions {
+            rounds: 1,
+            body_len: 1024,
+        };
+        probe(checkpoints, &UuidSource::machine(), one)
+            .await
+            .map_err(|cause| {
+                let kind = match cause.kind() {
+                    ErrorKind::Unsupported => ErrorKind::Unsupported,
+                    _ => ErrorKind::Config,
+                };
+                Error::new(kind, "checkpoints can't be written")
+                    .with("folder", shown(checkpoints.url()))
+                    .caused_by(cause)
+            })?;
+        let listed = list_checkpoints(job).await?;
+        let newest = listed
+            .iter()
+            .find(|listed| matches!(listed.state, CheckpointState::Complete(_)));
+        let path = shown(job.url());
+        Ok(match (restore, newest) {
+            (RestoreFrom::Latest, None) => Found {
+                starts_empty: true,
+                note: Some(format!(
+                    "{path} has no checkpoint yet: starting from the beginning"
+                )),
+            },
+            (RestoreFrom::Nothing, Some(newest)) => Found {
+                starts_empty: false,
+                note: Some(format!(
+                    "starting from the beginning; {path} has {} of an earlier run, from which --from latest goes on",
+                    newest.name
+                )),
+            },
+            _ => Found::default(),
+        })
+    }
+
+    /// Returns what the runtime keeps checkpoints in.
+    pub(crate) fn store(&self) -> Option<Arc<dyn CheckpointStore>> {
+        match &self.place {
+            Place::Nowhere => None,
+            Place::Memory => Some(Arc::new(MemoryCheckpoints::new())),
+            Place::Folder { store, .. } => Some(Arc::<FolderCheckpoints>::clone(store)),
+        }
+    }
+
+    /// Returns the path of a checkpoint, if it outlives the process.
+    pub(crate) fn path_of(&self, id: CheckpointId) -> Option<String> {
+        match &self.place {
+            Place::Folder { job, .. } => Some(shown(&format!("{}/chk-{id}", job.url()))),
+            Place::Nowhere | Place::Memory => None,
+        }
+    }
+}
+
+/// Writes a local URL as the path that people know.
+pub(crate) fn shown(url: &str) -> String {
+    url.strip_prefix("file://").unwrap_or(url).to_owned()
+}
+
+/// Finds a checkpoint by path; the folder of a job stands for its latest one.
+///
+/// # Errors
+/// `NotFound`, `Corrupt`.
+pub(crate) async fn find(path: &str, io: &Handle) -> Result<StoredCheckpoint> {
+    match StoredCheckpoint::find(path, io).await {
+        Err(error)
+            if error.kind() == ErrorKind::NotFound
+                && !path.trim_end_matches('/').ends_with("/latest") =>
+        {
+            let latest = format!("{}/latest", path.trim_end_matches('/'));
+            match StoredCheckpoint::find(&latest, io).await {
+                Err(other) if other.kind() == ErrorKind::NotFound => Err(error),
+                found => found,
+            }
+        }
+        found => found,
+    }
+}
+
+fn options(storage: &StorageSettings) -> Result<StreamOptions> {
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    StreamOptions::new(
+        signed(storage.inline_threshold),
+        signed(storage.write_buffer_bytes),
+    )
+}
