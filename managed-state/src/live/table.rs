@@ -2,6 +2,7 @@ use std::fmt;
 
 use super::capture::Capture;
 use super::layout::{Address, EntryHasher, HeapSize, Layout};
+use super::part::Part;
 use super::region::{Region, Removed};
 use super::snapshots::Snapshots;
 
@@ -20,6 +21,8 @@ pub struct LiveTable<K, N, V> {
     /// A group's region is `group >> shift`, its slot there `group & slot_mask`.
     pub(crate) shift: u32,
     pub(crate) slot_mask: usize,
+    /// Each region has one group and changes are not captured: most accesses need to look no further.
+    direct: bool,
     pub(crate) layout: Layout<K, N, V>,
     pub(crate) len: usize,
     pub(crate) capture: Option<Box<Capture<K, N>>>,
@@ -39,6 +42,14 @@ pub enum Change<V> {
     Remove,
 }
 
+/// The layer of a group, the address of a key in it, the layout, and the number of entries of the table.
+type Direct<'t, 'k, K, N, V> = (
+    &'t mut Part<K, N, V>,
+    Address<'k, K, N>,
+    &'t Layout<K, N, V>,
+    &'t mut usize,
+);
+
 impl<K, N, V> LiveTable<K, N, V>
 where
     K: Eq + Clone,
@@ -55,6 +66,7 @@ where
                 .collect(),
             shift: slots.ilog2(),
             slot_mask: slots - 1,
+            direct: slots == 1,
             layout: Layout {
                 hasher,
                 heap: None,
@@ -91,6 +103,7 @@ where
         );
         let capture = Capture::new(self.regions.len(), self.layout.slots, self.layout.hasher);
         self.capture = Some(Box::new(capture));
+        self.direct = false;
         self
     }
 
@@ -118,13 +131,13 @@ where
         self.len == 0
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn locate(&self, group: usize) -> (usize, usize) {
         debug_assert!(group < self.groups, "key group {group} of {}", self.groups);
         (group >> self.shift, group & self.slot_mask)
     }
 
-    #[inline(always)]
+    #[inline]
     fn address<'a>(
         &self,
         group: usize,
@@ -132,11 +145,6 @@ where
         key: &'a K,
         namespace: &'a N,
     ) -> (usize, Address<'a, K, N>) {
-        debug_assert_eq!(
-            hash,
-            self.layout.hasher.hash(key, namespace),
-            "the caller's hash is not the table's"
-        );
         let (region, slot) = self.locate(group);
         (
             region,
@@ -149,17 +157,62 @@ where
         )
     }
 
+    /// Says whether a group is written to without looking at layers, other groups or captured changes.
+    #[inline(always)]
+    fn is_direct(&self, group: usize) -> bool {
+        self.direct && self.regions[group].below.is_none()
+    }
+
+    /// Returns what an access to a group needs if it [is direct](Self::is_direct).
+    #[inline(always)]
+    fn direct<'a>(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &'a K,
+        namespace: &'a N,
+    ) -> Direct<'_, 'a, K, N, V> {
+        debug_assert_eq!(
+            hash,
+            self.layout.hasher.hash(key, namespace),
+            "not the table's hash"
+        );
+        let at = Address {
+            slot: 0,
+            hash,
+            key,
+            namespace,
+        };
+        (
+            &mut self.regions[group].top,
+            at,
+            &self.layout,
+            &mut self.len,
+        )
+    }
+
     /// Reads the value of a key.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
-        let (region, at) = self.address(group, hash, key, namespace);
-        let region = &self.regions[region];
-        match region.top.get(at) {
-            Some(value) => Some(value),
-            None if region.below.is_none() => None,
-            None => self.get_layered(group, hash, key, namespace),
+        debug_assert_eq!(
+            hash,
+            self.layout.hasher.hash(key, namespace),
+            "not the table's hash"
+        );
+        if self.direct {
+            let region = &self.regions[group];
+            let found = region.top.get(Address {
+                slot: 0,
+                hash,
+                key,
+                namespace,
+            });
+            if found.is_some() || region.below.is_none() {
+                return found;
+            }
         }
+        self.get_layered(group, hash, key, namespace)
     }
 
     /// Says whether a key has a value.
@@ -175,14 +228,11 @@ where
     /// [`LiveTable::modify`], which measures the value before and after.
     #[inline(always)]
     pub fn get_mut(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&mut V> {
-        let (region, at) = self.address(group, hash, key, namespace);
-        if self.capture.is_some() {
-            self.capture_present(group, hash, key, namespace);
-        }
-        if self.regions[region].below.is_some() {
+        if !self.is_direct(group) {
             return self.get_mut_layered(group, hash, key, namespace);
         }
-        self.regions[region].top.get_mut(at)
+        let (top, at, ..) = self.direct(group, hash, key, namespace);
+        top.get_mut(at)
     }
 
     /// Sets the value of a key; says whether it had one.
@@ -190,18 +240,12 @@ where
     /// A value held by a snapshot is not copied.
     #[inline(always)]
     pub fn insert(&mut self, group: usize, hash: u64, key: &K, namespace: &N, value: V) -> bool {
-        let (region, at) = self.address(group, hash, key, namespace);
-        if self.capture.is_some() {
-            self.capture_change(group, hash, key, namespace);
-        }
-        if self.regions[region].below.is_some() {
+        if !self.is_direct(group) {
             return self.insert_layered(group, hash, key, namespace, value);
         }
-        let had = self.regions[region]
-            .top
-            .replace(at, value, &self.layout)
-            .is_some();
-        self.len += usize::from(!had);
+        let (top, at, layout, len) = self.direct(group, hash, key, namespace);
+        let had = top.replace(at, value, layout).is_some();
+        *len += usize::from(!had);
         had
     }
 
@@ -217,17 +261,12 @@ where
         namespace: &N,
         make: impl FnOnce() -> V,
     ) -> &mut V {
-        let (region, at) = self.address(group, hash, key, namespace);
-        if self.capture.is_some() {
-            self.capture_change(group, hash, key, namespace);
-        }
-        if self.regions[region].below.is_some() {
+        if !self.is_direct(group) {
             return self.get_or_insert_layered(group, hash, key, namespace, make);
         }
-        let (value, new) = self.regions[region]
-            .top
-            .get_or_insert_with(at, &self.layout, make);
-        self.len += usize::from(new);
+        let (top, at, layout, len) = self.direct(group, hash, key, namespace);
+        let (value, new) = top.get_or_insert_with(at, layout, make);
+        *len += usize::from(new);
         value
     }
 
@@ -253,15 +292,12 @@ where
         namespace: &N,
         wanted: bool,
     ) -> Option<Removed<V>> {
-        let (region, at) = self.address(group, hash, key, namespace);
-        if self.capture.is_some() {
-            self.capture_present(group, hash, key, namespace);
-        }
-        if self.regions[region].below.is_some() {
+        if !self.is_direct(group) {
             return self.remove_layered(group, hash, key, namespace, wanted);
         }
-        let value = self.regions[region].top.remove(at, &self.layout)?;
-        self.len -= 1;
+        let (top, at, layout, len) = self.direct(group, hash, key, namespace);
+        let value = top.remove(at, layout)?;
+        *len -= 1;
         Some(Removed(Some(value)))
     }
 
@@ -340,13 +376,15 @@ where
         }
     }
 
-    // The rare arms take what the caller has in registers: an address built for them would be stored on the usual path too.
+    // The rare arms: a snapshot is open or not yet merged, a region has several groups, or changes are captured. They take
+    // what the caller has in registers; an address built for them would be stored on the usual path too.
 
     #[cold]
     #[inline(never)]
     fn get_layered(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
         let (region, at) = self.address(group, hash, key, namespace);
-        self.regions[region].get_below(at)
+        let region = &self.regions[region];
+        region.top.get(at).or_else(|| region.get_below(at))
     }
 
     #[cold]
@@ -362,6 +400,9 @@ where
         let (region, at) = self.address(group, hash, key, namespace);
         let written = self.regions[region].get_mut(at, &self.layout);
         self.snapshots.copies += u64::from(written.copied);
+        if let Some(capture) = self.capture.as_mut().filter(|_| written.result.is_some()) {
+            capture.record(region, at);
+        }
         written.result
     }
 
@@ -379,6 +420,9 @@ where
         let (region, at) = self.address(group, hash, key, namespace);
         let had = self.regions[region].insert(at, value, &self.layout);
         self.len += usize::from(!had);
+        if let Some(capture) = &mut self.capture {
+            capture.record(region, at);
+        }
         had
     }
 
@@ -394,6 +438,9 @@ where
     ) -> &mut V {
         self.turn();
         let (region, at) = self.address(group, hash, key, namespace);
+        if let Some(capture) = &mut self.capture {
+            capture.record(region, at);
+        }
         let (written, new) = self.regions[region].get_or_insert_with(at, &self.layout, make);
         self.len += usize::from(new);
         self.snapshots.copies += u64::from(written.copied);
@@ -416,25 +463,12 @@ where
         let (region, at) = self.address(group, hash, key, namespace);
         let written = self.regions[region].remove(at, &self.layout, wanted);
         self.snapshots.copies += u64::from(written.copied);
-        self.len -= usize::from(written.result.is_some());
-        written.result
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn capture_change(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
-        let (region, at) = self.address(group, hash, key, namespace);
+        let removed = written.result?;
+        self.len -= 1;
         if let Some(capture) = &mut self.capture {
             capture.record(region, at);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn capture_present(&mut self, group: usize, hash: u64, key: &K, namespace: &N) {
-        if self.contains(group, hash, key, namespace) {
-            self.capture_change(group, hash, key, namespace);
-        }
+        Some(removed)
     }
 }
 

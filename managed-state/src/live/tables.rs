@@ -53,7 +53,7 @@ impl<E> Tables<E> {
         };
         // An entry that owns heap memory is one whose hash or drop may have to fetch it.
         let weight = size + if std::mem::needs_drop::<E>() { 96 } else { 0 };
-        let mut buckets = 32_768;
+        let mut buckets = 65_536;
         while buckets > 256 && buckets * weight > 1024 * 1024 {
             buckets /= 2;
         }
@@ -85,12 +85,22 @@ impl<E> Tables<E> {
     /// Says which of several tables a hash belongs to.
     #[inline(always)]
     fn index(hash: u64, tables: usize) -> usize {
-        let mask = tables.next_power_of_two() - 1;
+        // All ones up to the highest bit of `tables - 1`.
+        let mask = usize::MAX >> (tables.wrapping_sub(1) | 1).leading_zeros();
         let index = (hash >> SPREAD_SHIFT) as usize & mask;
         if index < tables {
             index
         } else {
             index & (mask >> 1)
+        }
+    }
+
+    /// As [`Tables::index`], 0 if there is just one.
+    #[inline(always)]
+    fn index_of(&self, hash: u64) -> usize {
+        match self.many.len() {
+            0 => 0,
+            tables => Self::index(hash, tables),
         }
     }
 
@@ -144,7 +154,7 @@ impl<E> Tables<E> {
 
     #[inline]
     pub(crate) fn find(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<Place> {
-        let table = Self::index(hash, self.many.len());
+        let table = self.index_of(hash);
         let bucket = self.tables()[table].find_bucket_index(hash, eq)?;
         Some(Place { table, bucket })
     }
@@ -175,7 +185,7 @@ impl<E> Tables<E> {
             self.make_room(hash, &rehash, bytes);
         }
         self.len += 1;
-        let table = Self::index(hash, self.many.len());
+        let table = self.index_of(hash);
         let added = self.tables_mut()[table].insert_unique(hash, entry, rehash);
         Place {
             table,
@@ -382,7 +392,7 @@ impl<E> Tables<E> {
             |entry: &&E| (rehash(entry) >> SPREAD_SHIFT) as usize & (slices - 1) == slice;
         let tables = self.tables();
         if tables.len() <= slices {
-            let table = &tables[Self::index((slice as u64) << SPREAD_SHIFT, self.many.len())];
+            let table = self.table((slice as u64) << SPREAD_SHIFT);
             table.iter().filter(in_slice).for_each(&mut visit);
         } else {
             // The tables are split finer than the slices: those of a slice have numbers that end in it.
