@@ -44,7 +44,7 @@ impl<E> Default for Tables<E> {
 }
 
 impl<E> Tables<E> {
-    /// The bucket count up to which a table grows: what one step moves stays below a megabyte.
+    /// The bucket count up to which a table grows: a step moves half a table, a megabyte at most.
     const MAX_BUCKETS: usize = {
         let size = if size_of::<E>() == 0 {
             1
@@ -52,9 +52,9 @@ impl<E> Tables<E> {
             size_of::<E>()
         };
         // An entry that owns heap memory is one whose hash or drop may have to fetch it.
-        let weight = size + if std::mem::needs_drop::<E>() { 96 } else { 0 };
+        let weight = size + if std::mem::needs_drop::<E>() { 64 } else { 0 };
         let mut buckets = 65_536;
-        while buckets > 256 && buckets * weight > 1024 * 1024 {
+        while buckets > 256 && buckets * weight > 2 * 1024 * 1024 {
             buckets /= 2;
         }
         buckets
@@ -268,19 +268,14 @@ impl<E> Tables<E> {
     fn split(&mut self, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
         let mut tables = self.take_out(bytes);
         let (from, level) = Self::partner(tables.len());
-        let old = mem::take(&mut tables[from]);
-        *bytes -= old.allocation_size();
-        let half = old.len() / 2 + old.len() / 32;
-        let mut low = HashTable::with_capacity(half);
-        let mut high = HashTable::with_capacity(half);
-        for entry in old {
-            let hash = rehash(&entry);
-            let is_low = (hash >> SPREAD_SHIFT) as usize & level == 0;
-            let side = if is_low { &mut low } else { &mut high };
-            side.insert_unique(hash, entry, rehash);
+        let old = &mut tables[from];
+        let mut high = HashTable::with_capacity(old.len() / 2 + old.len() / 32);
+        // The lower half stays where it is: it will need the room again, and moving less keeps the step short.
+        let is_high = |entry: &mut E| (rehash(entry) >> SPREAD_SHIFT) as usize & level != 0;
+        for entry in old.extract_if(is_high) {
+            high.insert_unique(rehash(&entry), entry, rehash);
         }
-        *bytes += low.allocation_size() + high.allocation_size();
-        tables[from] = low;
+        *bytes += high.allocation_size();
         tables.reserve_exact(1);
         tables.push(high);
         self.put_back(tables, bytes);
