@@ -65,6 +65,9 @@ fn trim_groups(handle: &KeyGroupsHandle, range: KeyGroupRange) -> Option<KeyGrou
     })
 }
 
+/// The parts of one state with the numbers of their handles.
+type Parts<'a> = Vec<(usize, &'a OperatorStatePart)>;
+
 /// Parts of handles, by new subtask and then by old handle.
 struct Dealt<'a> {
     handles: Vec<&'a OperatorStateHandle>,
@@ -109,7 +112,7 @@ fn repartition(
     let handles: Vec<&OperatorStateHandle> =
         old.iter().flat_map(|snapshot| select(snapshot)).collect();
     // By name and mode, the parts in the order of the old subtasks.
-    let mut states: BTreeMap<(Arc<str>, u8), Vec<(usize, &OperatorStatePart)>> = BTreeMap::new();
+    let mut states: BTreeMap<(Arc<str>, u8), Parts<'_>> = BTreeMap::new();
     for (index, handle) in handles.iter().enumerate() {
         for part in &handle.states {
             states

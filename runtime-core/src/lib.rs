@@ -30,12 +30,18 @@ pub mod sinks;
 pub mod source;
 pub mod sources;
 pub mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use config::CheckpointMode;
 pub use execution::{
-    CheckpointStore, Driver, ExecutionSettings, FolderCheckpoints, JobEvent, JobEvents, JobOutcome, JobParts,
-    LocalExecution, MemoryCheckpoints, RestoreFrom,
+    CheckpointStore, ExecutionSettings, FolderCheckpoints, JobEvent, JobEvents, JobOutcome,
+    JobParts, LocalExecution, MemoryCheckpoints, RestoreFrom,
 };
 pub use job::{Job, KeyedStream, Stream};
-pub use operator::{BroadcastOperator, BroadcastSide, KeyedOperator, Operator, Out, States, Tumbling, Windowed};
+pub use operator::{
+    BroadcastOperator, BroadcastSide, KeyedOperator, Operator, Out, States, Tumbling, Windowed,
+};
 pub use record::{END_OF_TIME, Emit, NO_TIMESTAMP, Record, SplitEvent, Timed};
+#[cfg(feature = "testing")]
+pub use testing::Driver;

@@ -1,4 +1,5 @@
 //! Who gets which part of a checkpoint: area AA of the catalogue.
+#![allow(clippy::unwrap_used, reason = "a helper of tests may fail a test")]
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 mod job_support;
 
 use job_support::{Ledger, expected, lines, parts, settings, totals, with_memory, wordcount};
-use runtime_core::Driver;
+use runtime_core::testing::Driver;
 
 #[test]
 fn a_seeded_driver_steps_the_word_count_with_checkpoints_to_the_same_answer() {

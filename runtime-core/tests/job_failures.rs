@@ -1,4 +1,5 @@
 //! Jobs that fail, restart, change their parallelism, and are cancelled.
+#![allow(clippy::unwrap_used, reason = "a helper of tests may fail a test")]
 mod job_support;
 
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use job_support::{
 };
 use runtime_core::coordinator::JobStatus;
 use runtime_core::restart::RestartStrategy;
+use runtime_core::testing::Driver;
 use runtime_core::{
-    Driver, ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobParts, LocalExecution,
-    RestoreFrom,
+    ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobParts, LocalExecution, RestoreFrom,
 };
 use state_api::{ErrorKind, JobId, SystemClock};
 

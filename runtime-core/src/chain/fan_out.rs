@@ -20,6 +20,15 @@ impl<T> FanOut<T> {
     fn each(&mut self, f: impl FnMut(&mut Box<dyn Link<T>>) -> Result<()>) -> Result<()> {
         self.links.iter_mut().try_for_each(f)
     }
+
+    /// Calls `f` for all, also after an error; returns the first one.
+    fn tell_all(&mut self, mut f: impl FnMut(&mut Box<dyn Link<T>>) -> Result<()>) -> Result<()> {
+        let mut result = Ok(());
+        for link in &mut self.links {
+            result = first_error(result, f(link));
+        }
+        result
+    }
 }
 
 impl<T: Record> Emit<T> for FanOut<T> {
@@ -61,9 +70,12 @@ impl<T: Record> Control for FanOut<T> {
     }
 
     fn pump(&mut self) -> bool {
-        self.links
-            .iter_mut()
-            .fold(true, |clear, link| link.pump() && clear)
+        // Each one has its turn, also behind one that has no room.
+        let mut clear = true;
+        for link in &mut self.links {
+            clear &= link.pump();
+        }
+        clear
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
@@ -81,15 +93,11 @@ impl<T: Record> Control for FanOut<T> {
     }
 
     fn completed(&mut self, id: CheckpointId) -> Result<()> {
-        self.links.iter_mut().fold(Ok(()), |result, link| {
-            first_error(result, link.completed(id))
-        })
+        self.tell_all(|link| link.completed(id))
     }
 
     fn aborted(&mut self, id: CheckpointId) -> Result<()> {
-        self.links
-            .iter_mut()
-            .fold(Ok(()), |result, link| first_error(result, link.aborted(id)))
+        self.tell_all(|link| link.aborted(id))
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -97,8 +105,10 @@ impl<T: Record> Control for FanOut<T> {
     }
 
     fn maintain(&mut self) -> bool {
-        self.links
-            .iter_mut()
-            .fold(false, |more, link| link.maintain() || more)
+        let mut more = false;
+        for link in &mut self.links {
+            more |= link.maintain();
+        }
+        more
     }
 }

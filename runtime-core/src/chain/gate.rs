@@ -3,11 +3,13 @@ use std::sync::Arc;
 
 use state_api::{CheckpointId, Clock};
 
+use super::environment::Environment;
 use crate::alignment::{
     AlignedBarriers, AlignmentReport, Arrival, CountedBarriers, Decision, GiveUp,
 };
 use crate::channel::{Barrier, Element, Received, Receiver};
 use crate::config::CheckpointMode;
+use crate::execution::{Failpoint, Failpoints};
 use crate::record::{END_OF_TIME, Timed};
 
 /// A checkpoint event that the inputs have agreed on.
@@ -33,11 +35,12 @@ pub(crate) struct Gate {
     decisions: Vec<Decision>,
     cuts: VecDeque<Cut>,
     clock: Arc<dyn Clock>,
+    failpoints: Failpoints,
 }
 
 impl Gate {
-    pub(crate) fn new(channels: usize, mode: CheckpointMode, clock: Arc<dyn Clock>) -> Self {
-        let barriers = match mode {
+    pub(crate) fn new(channels: usize, env: &Environment) -> Self {
+        let barriers = match env.mode {
             CheckpointMode::ExactlyOnce => Barriers::Aligned(AlignedBarriers::new(channels, true)),
             CheckpointMode::AtLeastOnce => Barriers::Counted(CountedBarriers::new(channels, true)),
         };
@@ -45,7 +48,8 @@ impl Gate {
             barriers,
             decisions: Vec::new(),
             cuts: VecDeque::new(),
-            clock,
+            clock: Arc::clone(&env.clock),
+            failpoints: env.failpoints.clone(),
         }
     }
 
@@ -82,6 +86,7 @@ impl Gate {
     }
 
     fn on(&mut self, arrival: Arrival) {
+        let was_aligning = self.is_aligning();
         match &mut self.barriers {
             Barriers::Aligned(aligned) => {
                 aligned.on(arrival, self.clock.as_ref(), &mut self.decisions)
@@ -89,6 +94,9 @@ impl Gate {
             Barriers::Counted(counted) => {
                 counted.on(arrival, self.clock.as_ref(), &mut self.decisions)
             }
+        }
+        if !was_aligning && self.is_aligning() {
+            self.failpoints.reach(Failpoint::Aligning);
         }
         for decision in self.decisions.drain(..) {
             match decision {

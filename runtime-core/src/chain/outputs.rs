@@ -128,7 +128,7 @@ impl<T, R: Route<T>> Exchange<T, R> {
         }
     }
 
-    fn to_all(&mut self, element: impl Fn() -> Element<Timed<R::Wire>>) {
+    fn broadcast(&mut self, element: impl Fn() -> Element<Timed<R::Wire>>) {
         self.channels
             .iter_mut()
             .for_each(|channel| channel.push_element(element()));
@@ -149,12 +149,12 @@ impl<T, R: Route<T>> Control for Exchange<T, R> {
     }
 
     fn watermark(&mut self, time: i64) -> Result<()> {
-        self.to_all(|| Element::Watermark(time));
+        self.broadcast(|| Element::Watermark(time));
         Ok(())
     }
 
     fn idle(&mut self) -> Result<()> {
-        self.to_all(|| Element::Idle);
+        self.broadcast(|| Element::Idle);
         Ok(())
     }
 
@@ -164,9 +164,12 @@ impl<T, R: Route<T>> Control for Exchange<T, R> {
     }
 
     fn pump(&mut self) -> bool {
-        self.channels
-            .iter_mut()
-            .fold(true, |clear, channel| channel.pump() && clear)
+        // Each one has its turn, also behind one that has no room.
+        let mut clear = true;
+        for channel in &mut self.channels {
+            clear &= channel.pump();
+        }
+        clear
     }
 
     fn prepare_barrier(&mut self, _barrier: &Barrier) -> Result<()> {
@@ -174,7 +177,7 @@ impl<T, R: Route<T>> Control for Exchange<T, R> {
     }
 
     fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.to_all(|| {
+        self.broadcast(|| {
             barrier.map_or(Element::CancelMarker(id), |barrier| {
                 Element::Barrier(*barrier)
             })
@@ -194,7 +197,7 @@ impl<T, R: Route<T>> Control for Exchange<T, R> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.to_all(|| Element::EndOfInput);
+        self.broadcast(|| Element::EndOfInput);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::task::{CheckpointAck, Reporter, TaskReport};
 
 /// What the loop of a job is told.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// By a subtask of a run.
     Task {
         run: u32,
@@ -31,14 +31,14 @@ pub(super) enum Message {
 
 /// Messages on their way to the loop of a job, and when it wants to be woken without one.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     messages: Mutex<VecDeque<Message>>,
     signal: Arc<Signal>,
     wake_at_ms: AtomicI64,
 }
 
 impl Inbox {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             messages: Mutex::default(),
             signal: Signal::new(),
@@ -46,11 +46,11 @@ impl Inbox {
         })
     }
 
-    pub(super) fn signal(&self) -> &Arc<Signal> {
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
 
-    pub(super) fn send(&self, message: Message) {
+    pub(crate) fn send(&self, message: Message) {
         self.messages
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -61,7 +61,7 @@ impl Inbox {
     /// Waits for the next message; `None` when the clock reaches `wake_at_ms` first.
     ///
     /// Whoever polls the loop rings it at that time; see [`wake_at_ms`](Self::wake_at_ms).
-    pub(super) async fn next(&self, wake_at_ms: Option<i64>, clock: &dyn Clock) -> Option<Message> {
+    pub(crate) async fn next(&self, wake_at_ms: Option<i64>, clock: &dyn Clock) -> Option<Message> {
         let next = poll_fn(|_| {
             if let Some(message) = self
                 .messages
@@ -84,16 +84,16 @@ impl Inbox {
     }
 
     /// Returns when the loop wants to be polled at the latest.
-    pub(super) fn wake_at_ms(&self) -> Option<i64> {
+    pub(crate) fn wake_at_ms(&self) -> Option<i64> {
         let at = self.wake_at_ms.load(Ordering::Acquire);
         (at != i64::MAX).then_some(at)
     }
 }
 
 /// Passes the reports of one run's subtasks on.
-pub(super) struct RunReporter {
-    pub(super) run: u32,
-    pub(super) inbox: Arc<Inbox>,
+pub(crate) struct RunReporter {
+    pub(crate) run: u32,
+    pub(crate) inbox: Arc<Inbox>,
 }
 
 impl Reporter for RunReporter {

@@ -58,7 +58,6 @@ impl JobHandle {
     }
 
     /// Returns what cancels the job, for a signal handler.
-    #[must_use]
     pub fn canceller(&self) -> impl Fn() + Send + Sync + 'static {
         let inbox = Arc::clone(&self.inbox);
         move || inbox.send(Message::Cancel)

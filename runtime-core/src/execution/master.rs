@@ -37,20 +37,20 @@ enum RunEnd {
 }
 
 /// Runs a job to its end: run after run, each from the latest completed checkpoint.
-pub(super) struct Master<'a> {
-    pub(super) job: &'a Job,
-    pub(super) settings: &'a ExecutionSettings,
-    pub(super) parts: &'a JobParts,
-    pub(super) executor: Arc<dyn Executor>,
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) host: &'a mut dyn Host,
-    pub(super) random: u64,
+pub(crate) struct Master<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) settings: &'a ExecutionSettings,
+    pub(crate) parts: &'a JobParts,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) host: &'a mut dyn Host,
+    pub(crate) random: u64,
 }
 
 impl Master<'_> {
     /// # Errors
     /// The last run's failure when no restart follows; `Fenced` when a newer attempt has taken over.
-    pub(super) async fn run(mut self) -> Result<JobOutcome> {
+    pub(crate) async fn run(mut self) -> Result<JobOutcome> {
         self.job.check()?;
         let mut restarts = Restarts::new(self.settings.restart.clone())?;
         let (attempt, storage, mut coordination, initial) = self.prepare().await?;

@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use checkpoint_storage::{CheckpointMetadata, MemoryCheckpointStorage};
 use futures_util::future::{BoxFuture, ready};
 use state_api::{
-    Attempt, CheckpointId, CheckpointStorage, CheckpointStream, Error, ErrorKind, ObjectHandle,
-    ObjectReader, OperatorSnapshot, Result, Scope, StateHandle,
+    Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result,
 };
 
 use super::{CheckpointStore, LoadedCheckpoint, RestoreFrom, StoreStart};
@@ -83,7 +82,7 @@ impl CheckpointStore for MemoryCheckpoints {
     }
 
     fn storage(&self) -> Arc<dyn CheckpointStorage> {
-        Arc::new(self.storage.clone())
+        Arc::new(self.storage)
     }
 
     fn load<'a>(
@@ -102,7 +101,7 @@ impl CheckpointStore for MemoryCheckpoints {
         };
         let loaded = |metadata| LoadedCheckpoint {
             metadata,
-            storage: Arc::new(self.storage.clone()),
+            storage: Arc::new(self.storage),
         };
         Box::pin(ready(found.map(|metadata| metadata.map(loaded))))
     }

@@ -2,10 +2,9 @@
 //!
 //! The loop is one async function that a thread or a driver polls: it starts the subtasks of a run, turns their reports into
 //! facts for the [coordinator](crate::coordinator), carries out its actions, and after a failure starts the next run from
-//! the latest completed checkpoint. [`LocalExecution`] gives each subtask a thread; [`Driver`] steps everything on one.
+//! the latest completed checkpoint. [`LocalExecution`] gives each subtask a thread; [`Driver`](crate::testing::Driver) steps everything on one.
 mod checkpoints;
 mod coordination;
-mod driver;
 mod events;
 mod executor;
 mod failpoints;
@@ -18,11 +17,13 @@ mod memory;
 mod settings;
 
 pub use checkpoints::{CheckpointStore, LoadedCheckpoint, StoreStart};
-pub use driver::Driver;
 pub use events::{CheckpointStats, JobEvent, JobEvents, NoEvents};
-pub use executor::{StepExecutor, TokioExecutor};
+pub use executor::TokioExecutor;
 pub use failpoints::{Failpoint, Failpoints};
 pub use folder::FolderCheckpoints;
 pub use local::{JobHandle, LocalExecution};
 pub use memory::MemoryCheckpoints;
 pub use settings::{ExecutionSettings, JobOutcome, JobParts, RestoreFrom};
+
+#[cfg(feature = "testing")]
+pub(crate) use {inbox::Inbox, launch::Host, launch::Launch, master::Master};

@@ -3,6 +3,7 @@
     dead_code,
     unreachable_pub,
     missing_docs,
+    clippy::unwrap_used,
     reason = "each test file uses a part of it"
 )]
 use std::collections::BTreeMap;

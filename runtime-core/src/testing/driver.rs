@@ -6,11 +6,9 @@ use std::task::{Context, Poll};
 
 use state_api::{Error, Executor, ManualClock, Result};
 
-use super::inbox::Inbox;
-use super::launch::{Host, Launch};
-use super::master::Master;
-use super::{ExecutionSettings, JobOutcome, JobParts, StepExecutor};
+use super::StepExecutor;
 use crate::channel::Signal;
+use crate::execution::{ExecutionSettings, Host, Inbox, JobOutcome, JobParts, Launch, Master};
 use crate::job::Job;
 use crate::task::{Progress, Subtask};
 
@@ -74,6 +72,13 @@ impl Driver {
     #[must_use]
     pub fn budget(mut self, records: usize) -> Self {
         self.budget = records.max(1);
+        self
+    }
+
+    /// Sets the number of steps after which a job that has not ended is given up.
+    #[must_use]
+    pub fn max_steps(mut self, steps: u64) -> Self {
+        self.max_steps = steps;
         self
     }
 
@@ -150,12 +155,11 @@ impl Driver {
                     .wake_at_ms()
                     .is_some_and(|at| at <= parts.clock.now_ms());
                 let rung = inbox.signal().take();
-                if rung || due {
-                    if let Poll::Ready(outcome) =
+                if (rung || due)
+                    && let Poll::Ready(outcome) =
                         running.as_mut().poll(&mut Context::from_waker(&waker))
-                    {
-                        return outcome;
-                    }
+                {
+                    return outcome;
                 }
                 rung || due
             };
