@@ -30,7 +30,7 @@ pub use merge::{
     ByteAggregating, ByteReducing, Reduce, merge_aggregating, merge_lists, merge_reducing,
 };
 pub use migrate::migrate_column;
-pub use scan::{KeyPages, count_entries};
+pub use scan::{KeyPages, count_entries, count_pairs};
 pub use state::{ByteState, Located};
 pub use timers::{ByteTimers, StoredTimer};
 pub use value::ByteValue;

@@ -1,6 +1,6 @@
 use std::marker::PhantomData;
 
-use state_api::{ByteStore, Column, Error, Page, Result, StateKey, prefix_end};
+use state_api::{ByteStore, Column, Error, Page, Result, StateKey, StateMeta, prefix_end};
 
 use crate::format::CompositeLayout;
 
@@ -85,4 +85,34 @@ pub fn count_entries(store: &dyn ByteStore, column: Column) -> Result<u64> {
             _ => return Ok(count),
         }
     }
+}
+
+/// Counts the (key, namespace) pairs of a map state, each once however many map entries it has.
+///
+/// # Errors
+/// `Corrupt` when a stored key makes no sense; those of the store.
+pub fn count_pairs(
+    store: &dyn ByteStore,
+    column: Column,
+    prefix_len: usize,
+    meta: &StateMeta,
+) -> Result<u64> {
+    let (key, namespace) = (&meta.key.schema, &meta.namespace.schema);
+    let layout = CompositeLayout::for_sizes(key.fixed_size(), namespace.fixed_size());
+    let (mut page, mut next, mut count) = (Page::default(), Some(Vec::new()), 0);
+    while let Some(start) = next {
+        store.scan(column, &start, None, 1, &mut page)?;
+        let Some((stored, _)) = page.entries.first() else {
+            break;
+        };
+        let mut rest = stored
+            .get(prefix_len..)
+            .ok_or_else(|| Error::corrupt("a stored key is shorter than its key group"))?;
+        layout.skip_part(key, &mut rest)?;
+        layout.skip_part(namespace, &mut rest)?;
+        count += 1;
+        // The other map entries of the pair are jumped over.
+        next = prefix_end(&stored[..stored.len() - rest.len()]);
+    }
+    Ok(count)
 }

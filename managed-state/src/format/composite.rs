@@ -1,4 +1,4 @@
-use state_api::{Error, KeyGroup, Result, StateKey};
+use state_api::{Error, KeyGroup, Result, Schema, StateKey};
 
 /// How key, namespace and map key of a state stand in one string of bytes.
 ///
@@ -86,6 +86,16 @@ impl CompositeLayout {
             take_mark(before - input.len(), input)?;
         }
         Ok(part)
+    }
+
+    /// Skips a key or a namespace of which only the schema is known.
+    pub(crate) fn skip_part(self, schema: &Schema, input: &mut &[u8]) -> Result<()> {
+        let before = input.len();
+        schema.decode_compact(input)?;
+        if self.marks_lengths {
+            take_mark(before - input.len(), input)?;
+        }
+        Ok(())
     }
 }
 

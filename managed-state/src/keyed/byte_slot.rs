@@ -145,7 +145,13 @@ impl ByteSlots {
 
     pub(crate) fn entries(&self, index: u32) -> Result<u64> {
         let slot = self.slots.get(index as usize).ok_or_else(wrong_type)?;
-        bytes::count_entries(self.store.as_ref(), slot.state.column())
+        let (store, column) = (self.store.as_ref(), slot.state.column());
+        match slot.meta.kind {
+            StateKind::Map | StateKind::SortedMap => {
+                bytes::count_pairs(store, column, self.prefix_len, &slot.meta)
+            }
+            _ => bytes::count_entries(store, column),
+        }
     }
 
     pub(crate) fn register(

@@ -329,7 +329,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
 
     /// Refuses growth past the memory limit.
     #[inline(always)]
-    fn check_limit(&self) -> Result<()> {
+    pub(super) fn check_limit(&self) -> Result<()> {
         match self.at.limit {
             Some(limit) if limit.used + size_of::<(K, N, V)>() > limit.limit => Err(limit.error()),
             _ => Ok(()),

@@ -146,18 +146,24 @@ where
         self.value.expire()?;
         let now = self.value.cell.expiry.now::<A::Acc, S>();
         let aggregator = self.aggregator;
+        let mut input = Some(input);
         if A::Acc::HAS_HEAP {
             // Not copied: the aggregator itself leaves the accumulator alone when it fails.
+            self.value.cell.check_limit()?;
             let mut outcome = Ok(());
-            self.value.cell.edit_or_insert(
-                || S::new(aggregator.create(), now),
-                |stored| {
-                    stored.renew(now);
+            self.value.cell.edit(|stored| {
+                if let Some(input) = input.take() {
                     outcome = aggregator.add(stored.value_mut(), input);
-                },
-            )?;
-            return outcome;
+                    if outcome.is_ok() {
+                        stored.renew(now);
+                    }
+                }
+                true
+            });
+            outcome?;
         }
+        // A first input that fails leaves no accumulator behind.
+        let Some(input) = input else { return Ok(()) };
         let mut acc = match self.value.cell.get() {
             Some(stored) => stored.value().clone(),
             None => aggregator.create(),
