@@ -53,7 +53,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
             }],
             head: Arc::new(move |env| {
                 let receivers = receiving.take_receivers(env.subtask.index);
-                let gate = Gate::new(receivers.len(), env.mode, Arc::clone(&env.clock));
+                let gate = Gate::new(receivers.len(), env);
                 let core = KeyedCore::new(named.clone());
                 let next = build_links(&behind, env);
                 Box::new(KeyedHead::new(
@@ -109,11 +109,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
             head: Arc::new(move |env| {
                 let keyed = keyed_edge.take_receivers(env.subtask.index);
                 let broadcast = broadcast_edge.take_receivers(env.subtask.index);
-                let gate = Gate::new(
-                    keyed.len() + broadcast.len(),
-                    env.mode,
-                    Arc::clone(&env.clock),
-                );
+                let gate = Gate::new(keyed.len() + broadcast.len(), env);
                 let first = keyed.len();
                 let (keyed, broadcast) = (Port::new(keyed, 0), Port::new(broadcast, first));
                 let core = KeyedCore::new(named.clone());

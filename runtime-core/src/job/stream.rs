@@ -247,7 +247,7 @@ impl<T: Record> Stream<T> {
             }],
             head: Arc::new(move |env| {
                 let receivers = receiving.take_receivers(env.subtask.index);
-                let gate = Gate::new(receivers.len(), env.mode, Arc::clone(&env.clock));
+                let gate = Gate::new(receivers.len(), env);
                 let next = build_links(&behind, env);
                 Box::new(PlainHead::new(
                     gate,
