@@ -41,37 +41,56 @@
 //! # }
 //! backend_testkit::conformance!(backend_testkit::LiveBackend::new("mine", |_| Ok(Box::new(Mine))));
 //! ```
+#[cfg(feature = "suite")]
 mod dump;
+#[cfg(feature = "suite")]
 mod executor;
+#[cfg(feature = "suite")]
 mod factories;
+#[cfg(feature = "suite")]
 mod job;
+#[cfg(feature = "suite")]
 mod macros;
+#[cfg(feature = "suite")]
 pub mod model;
 mod reference_store;
+#[cfg(feature = "suite")]
 #[expect(
     clippy::unwrap_used,
     reason = "rules are tests: they fail by panicking"
 )]
 pub mod rules;
+#[cfg(feature = "suite")]
 mod setup;
+#[cfg(feature = "suite")]
 pub mod storage;
+#[cfg(feature = "suite")]
 #[expect(
     clippy::unwrap_used,
     reason = "rules are tests: they fail by panicking"
 )]
 pub mod store_rules;
+#[cfg(feature = "suite")]
 #[doc(hidden)]
 pub mod suite;
 
+#[cfg(feature = "suite")]
 pub use dump::{Dump, DumpedState, dump};
+#[cfg(feature = "suite")]
 pub use executor::{InlineExecutor, ManualExecutor, ThreadExecutor, block_on, poll_once};
+#[cfg(feature = "suite")]
 pub use factories::{ByteBackend, LiveBackend};
+#[cfg(feature = "suite")]
 pub use job::{Cut, Job, Register};
 pub use reference_store::{ReferenceBackend, ReferenceStore};
+#[cfg(feature = "suite")]
 pub use setup::{Checkpoint, Mode, Setup, fails, ok};
+#[cfg(feature = "suite")]
 pub use storage::{Call, CountingStorage, Fault, FaultyStorage, MemoryStorage, StorageCounts};
+#[cfg(feature = "suite")]
 pub use suite::{Rule, Suite, run};
 
+#[cfg(feature = "suite")]
 /// What the macros name.
 #[doc(hidden)]
 pub mod __private {

@@ -333,6 +333,7 @@ enum Op {
     Merge(bool, Vec<u8>, Vec<u8>),
     Delete(bool, Vec<u8>),
     DeleteRange(bool, Vec<u8>, Option<Vec<u8>>),
+    Batch(Vec<Op>),
     Scan(bool, Vec<u8>, Option<Vec<u8>>, usize),
     View,
     CheckView,
@@ -347,10 +348,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     };
     let value = || proptest::collection::vec(any::<u8>(), 0..20);
     let end = || proptest::option::of(key());
+    let batched = prop_oneof![
+        2 => (any::<bool>(), key(), value()).prop_map(|(c, k, v)| Op::Put(c, k, v)),
+        2 => (any::<bool>(), key(), value()).prop_map(|(c, k, v)| Op::Merge(c, k, v)),
+        1 => (any::<bool>(), key()).prop_map(|(c, k)| Op::Delete(c, k)),
+    ];
     let op = prop_oneof![
         6 => (any::<bool>(), key(), value()).prop_map(|(c, k, v)| Op::Put(c, k, v)),
         3 => (any::<bool>(), key(), value()).prop_map(|(c, k, v)| Op::Merge(c, k, v)),
         3 => (any::<bool>(), key()).prop_map(|(c, k)| Op::Delete(c, k)),
+        2 => proptest::collection::vec(batched, 0..8).prop_map(Op::Batch),
         1 => (any::<bool>(), key(), end()).prop_map(|(c, s, e)| Op::DeleteRange(c, s, e)),
         4 => (any::<bool>(), key(), end(), 0_usize..20).prop_map(|(c, s, e, n)| Op::Scan(c, s, e, n)),
         1 => Just(Op::View),
@@ -407,6 +414,31 @@ pub fn random_operations_give_what_a_sorted_map_gives(make: Make<'_>) {
                     for (key, _) in model_range(&maps[usize::from(c)], &start, end.as_deref()) {
                         maps[usize::from(c)].remove(&key);
                     }
+                }
+                Op::Batch(batch) => {
+                    let mut entries = Vec::new();
+                    for op in batch {
+                        let entry = match op {
+                            Op::Put(c, key, value) => {
+                                maps[usize::from(c)].insert(key.clone(), value.clone());
+                                BatchEntry::Put(columns[usize::from(c)], key, value)
+                            }
+                            Op::Merge(c, key, value) => {
+                                maps[usize::from(c)]
+                                    .entry(key.clone())
+                                    .or_default()
+                                    .extend(&value);
+                                BatchEntry::Merge(columns[usize::from(c)], key, value)
+                            }
+                            Op::Delete(c, key) => {
+                                maps[usize::from(c)].remove(&key);
+                                BatchEntry::Delete(columns[usize::from(c)], key)
+                            }
+                            _ => continue,
+                        };
+                        entries.push(entry);
+                    }
+                    store.write(WriteBatch { entries }).unwrap();
                 }
                 Op::Scan(c, start, end, limit) => {
                     let found = scan(

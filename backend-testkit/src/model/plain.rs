@@ -103,7 +103,7 @@ impl Plain {
                     .collect();
                 for at in &visited {
                     let value = self.values[0][at].0 + 1;
-                    if value % 2 == 0 {
+                    if value.is_multiple_of(2) {
                         self.values[0].remove(at);
                     } else {
                         self.values[0].insert(*at, (value, now));
@@ -338,21 +338,21 @@ impl Plain {
         match target {
             Mergeable::List => merge_lists(&mut self.lists[0], key, into, &sources, now),
             Mergeable::TimedList => merge_lists(&mut self.lists[1], key, into, &sources, now),
-            Mergeable::Sum => merge_values(&mut self.sums[0], key, into, &sources, |a, b| {
-                add(a, b, now)
-            }),
-            Mergeable::TimedSum => merge_values(&mut self.sums[1], key, into, &sources, |a, b| {
-                add(a, b, now)
-            }),
-            Mergeable::Mean => merge_values(&mut self.means, key, into, &sources, |a, b| {
-                (b.1 != 13).then_some((a.0 + b.0, a.1 + b.1))
-            }),
+            Mergeable::Sum | Mergeable::TimedSum => {
+                let sums = &mut self.sums[usize::from(matches!(target, Mergeable::TimedSum))];
+                merge_values(sums, key, into, &sources, add, |(sum, _)| (sum, now))
+            }
+            Mergeable::Mean => {
+                let add =
+                    |a: (u64, u64), b: (u64, u64)| (b.1 != 13).then_some((a.0 + b.0, a.1 + b.1));
+                merge_values(&mut self.means, key, into, &sources, add, |mean| mean)
+            }
         }
     }
 }
 
-fn add(sum: Stamped, input: Stamped, now: i64) -> Option<Stamped> {
-    (input.0 != 13).then_some((sum.0 + input.0, now))
+fn add(sum: Stamped, input: Stamped) -> Option<Stamped> {
+    (input.0 != 13).then_some((sum.0 + input.0, sum.1))
 }
 
 fn merge_lists(
@@ -381,6 +381,7 @@ fn merge_values<T: Copy>(
     into: u16,
     sources: &[u16],
     mut merge: impl FnMut(T, T) -> Option<T>,
+    renew: impl Fn(T) -> T,
 ) -> Outcome {
     let mut merged = values.get(&(key, into)).copied();
     for value in sources
@@ -395,11 +396,12 @@ fn merge_values<T: Copy>(
             },
         };
     }
+    let mut any = false;
     for source in sources {
-        values.remove(&(key, *source));
+        any |= values.remove(&(key, *source)).is_some();
     }
-    if let Some(merged) = merged {
-        values.insert((key, into), merged);
+    if let Some(merged) = merged.filter(|_| any) {
+        values.insert((key, into), renew(merged));
     }
     Outcome::Nothing
 }

@@ -228,6 +228,7 @@ pub fn a_key_with_many_entries_is_one_key(setup: &Setup) {
     assert_eq!(sorted(job.keys("map", &1_u32)), [0, 1, 3]);
     let pairs = sorted(job.keys_and_namespaces::<u32>("map"));
     assert_eq!(pairs, [(0, 0), (0, 1), (1, 1), (2, 0), (3, 1), (4, 0)]);
+    assert_eq!(job.entries("map"), 6);
 }
 
 /// The entries of one key are never those of a key next to it. (K-070)

@@ -14,7 +14,7 @@ fn checked_sum(total: u64, input: u64) -> Result<u64> {
     }
 }
 
-/// Counts and adds numbers; refuses 13 after it has counted it.
+/// The mean of numbers; refuses 13.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mean;
 
