@@ -1,0 +1,86 @@
+//! Prints tables of measurements: all of them, or the parts that are named.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tables are what it is for"
+)]
+use std::process::ExitCode;
+use std::time::Duration;
+
+use benches::process::OtherCores;
+use benches::table::Table;
+use benches::{
+    capture, cuts, memory, meter, operations, ratios, settings, snapshots, stalls, writers,
+};
+use state_api::Result;
+
+#[global_allocator]
+static ALLOCATOR: meter::Metered = meter::Metered;
+
+const USAGE: &str = "measure [PART]...
+
+parts   ratios   single operations on values, against bare tables, alternated
+        kinds    every kind of state, against bare tables
+        stalls   the longest single operations
+        layers   writes around a snapshot
+        sync     the sync part of a snapshot
+        disk     snapshot and restore, MB/s
+        writers  throughput while a snapshot is being written
+        capture  change capture
+        memory   bytes per key
+        hang     every key rewritten while the store hangs; only if named
+
+BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (5) that of alternations, BENCH_HANG (60) the seconds that a store hangs,
+TMPDIR the place for snapshots.";
+
+const PARTS: [&str; 9] = [
+    "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory",
+];
+
+fn main() -> ExitCode {
+    let named: Vec<String> = std::env::args().skip(1).collect();
+    let parts: Vec<&str> = match named.is_empty() {
+        true => PARTS.to_vec(),
+        false => named.iter().map(String::as_str).collect(),
+    };
+    if let Some(unknown) = parts
+        .iter()
+        .find(|part| !PARTS.contains(part) && **part != "hang")
+    {
+        eprintln!("unknown part {unknown:?}\n\n{USAGE}");
+        return ExitCode::from(2);
+    }
+    for part in parts {
+        let others = OtherCores::start();
+        match measure(part) {
+            Ok(table) => println!("{table}"),
+            Err(error) => {
+                eprintln!("{part}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+        if let Some(cores) = others.cores() {
+            println!("Other processes took {cores:.2} cores meanwhile.\n");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn measure(part: &str) -> Result<Table> {
+    let (n, rounds) = (settings::keys(), settings::rounds());
+    match part {
+        "ratios" => ratios::table(n, rounds),
+        "kinds" => operations::table(n, rounds),
+        "stalls" => stalls::table(n),
+        "layers" => cuts::layer_table(n, rounds),
+        "sync" => cuts::sync_table(n),
+        "disk" => snapshots::throughput_table(n, rounds),
+        "writers" => writers::table(n, rounds),
+        "capture" => capture::table(n, rounds),
+        "memory" => memory::table(n),
+        _ => {
+            let seconds = settings::number("BENCH_HANG", 60);
+            writers::hang_table(n, Duration::from_secs(seconds as u64))
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Measurements of Holdfast, each beside what it is to be compared with.
+//!
+//! | command | what it prints |
+//! | --- | --- |
+//! | `cargo bench -p benches` | criterion's estimates of single operations, then ratios to bare hash tables, alternated |
+//! | `cargo run --release -p benches --bin measure` | stalls, snapshots, restore, memory, change capture |
+//! | `cargo run --release -p benches --bin compare` | the operations of the peer harness, here and there in turns |
+//! | `cargo run --release -p benches --bin instructions` | instructions per operation, free of noise (needs valgrind) |
+//!
+//! `docs/performance.md` holds figures with their commands.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `workload` | keys, values and orders, the same as the peer harness has |
+//! | `subject` | keyed state and bare tables behind one trait |
+//! | `stopwatch`, `histogram`, `meter`, `process`, `table` | measuring and printing |
+//! | `disk`, `store` | where snapshots go: a local folder; a store that swallows or hangs |
+//! | `ratios`, `operations` | single operations |
+//! | `stalls`, `writers`, `snapshots`, `cuts`, `memory`, `capture` | everything around snapshots and memory |
+//! | `job` | a whole job |
+//! | `peer` | running the peer harness and reading its lines |
+pub mod capture;
+pub mod cuts;
+pub mod disk;
+pub mod histogram;
+pub mod job;
+pub mod memory;
+pub mod meter;
+pub mod operations;
+pub mod peer;
+pub mod process;
+pub mod ratios;
+pub mod settings;
+pub mod snapshots;
+pub mod stalls;
+pub mod stopwatch;
+pub mod store;
+pub mod subject;
+pub mod table;
+pub mod workload;
+pub mod writers;

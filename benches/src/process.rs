@@ -1,0 +1,73 @@
+//! What the operating system says about this process. Where it says nothing (not Linux) there is `None`.
+use std::fs;
+
+/// Clock ticks per second in `/proc`: fixed for programs on every Linux architecture in use.
+const TICKS: f64 = 100.0;
+/// Bytes of a page as `/proc` counts them.
+const PAGE: u64 = 4096;
+
+/// Returns the CPU seconds that all threads of this process have taken, to a hundredth.
+#[must_use]
+pub fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in parentheses, may hold spaces.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS)
+}
+
+/// Returns the bytes of resident memory.
+#[must_use]
+pub fn resident_bytes() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * PAGE)
+}
+
+/// Returns the nanoseconds that the calling thread has been ready to run without a core.
+#[must_use]
+pub fn run_delay_ns() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    stat.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Measures how many cores other processes (and the hypervisor) take.
+#[derive(Debug)]
+pub struct OtherCores {
+    busy: f64,
+    own: f64,
+    start: std::time::Instant,
+}
+
+fn busy_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let fields = stat.lines().next()?.split_ascii_whitespace().skip(1);
+    let ticks = fields.take(8).enumerate();
+    // Not idle, not waiting for a disk.
+    let busy = ticks.filter(|(field, _)| !matches!(field, 3 | 4));
+    Some(
+        busy.filter_map(|(_, text)| text.parse::<f64>().ok())
+            .sum::<f64>()
+            / TICKS,
+    )
+}
+
+impl OtherCores {
+    /// Starts measuring.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            busy: busy_seconds().unwrap_or_default(),
+            own: cpu_seconds().unwrap_or_default(),
+            start: crate::stopwatch::now(),
+        }
+    }
+
+    /// Returns the cores that others took on average since the start.
+    #[must_use]
+    pub fn cores(&self) -> Option<f64> {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let others = (busy_seconds()? - self.busy) - (cpu_seconds()? - self.own);
+        Some((others / seconds).max(0.0))
+    }
+}

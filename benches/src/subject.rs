@@ -1,0 +1,258 @@
+//! What is measured: keyed state through its whole facade, and bare tables, behind one trait.
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use backend_hashmap::HashMapSnapshots;
+use managed_state::keyed::{KeyedContext, KeyedStates, ValueState};
+use state_api::access::ValueAccess;
+use state_api::{KeyedBackend, LiveSnapshots, Result, StateKey, SystemClock};
+
+use crate::workload::{KEY_GROUPS, Shape};
+
+/// A keyed value: what one operation of each kind does to it.
+pub trait Subject<S: Shape> {
+    /// How tables name it.
+    const NAME: &'static str;
+
+    /// Creates an empty one.
+    ///
+    /// # Errors
+    /// Those of the states.
+    fn empty() -> Result<Self>
+    where
+        Self: Sized;
+
+    /// Adds keys that are not there.
+    ///
+    /// # Errors
+    /// Those of the states.
+    fn add(&mut self, keys: &[S::Key]) -> Result<u64>;
+
+    /// Reads the value of each key and returns a checksum.
+    ///
+    /// # Errors
+    /// Those of the states.
+    fn get(&mut self, keys: &[S::Key]) -> Result<u64>;
+
+    /// Replaces the value of each key, which is there, without reading it.
+    ///
+    /// # Errors
+    /// Those of the states.
+    fn update(&mut self, keys: &[S::Key]) -> Result<u64>;
+
+    /// Reads, changes and writes the value of each key.
+    ///
+    /// # Errors
+    /// Those of the states.
+    fn read_modify_write(&mut self, keys: &[S::Key]) -> Result<u64>;
+}
+
+/// Keyed state on live tables, through the whole facade.
+pub struct Facade<S: Shape> {
+    /// The states of the subtask.
+    pub states: KeyedStates<S::Key>,
+    /// The one state.
+    pub state: ValueState<S::Value>,
+}
+
+/// Creates empty states of one subtask that owns all of 128 key groups, under the strategy of the backend `hashmap`.
+///
+/// # Errors
+/// Those of the states.
+pub fn live_states<K: StateKey>() -> Result<KeyedStates<K>> {
+    states_with(Box::new(HashMapSnapshots), KEY_GROUPS, 0.25)
+}
+
+/// Creates empty states with a strategy, a number of key groups, and the part of a table that overlays may take.
+///
+/// # Errors
+/// Those of the states.
+pub fn states_with<K: StateKey>(
+    strategy: Box<dyn LiveSnapshots>,
+    key_groups: u32,
+    overlay_ratio: f64,
+) -> Result<KeyedStates<K>> {
+    let mut cx = KeyedContext::single(key_groups, Arc::new(SystemClock))?;
+    cx.overlay_ratio = overlay_ratio;
+    KeyedStates::new(KeyedBackend::Live(strategy), cx)
+}
+
+impl<S: Shape> Facade<S> {
+    /// Creates an empty state over other states than the default ones.
+    ///
+    /// # Errors
+    /// Those of the states.
+    pub fn over(mut states: KeyedStates<S::Key>) -> Result<Self> {
+        let state = states.value("value")?;
+        Ok(Self { states, state })
+    }
+}
+
+impl<S: Shape> Subject<S> for Facade<S> {
+    const NAME: &'static str = "facade";
+
+    fn empty() -> Result<Self> {
+        Self::over(live_states()?)
+    }
+
+    fn add(&mut self, keys: &[S::Key]) -> Result<u64> {
+        self.update(keys)
+    }
+
+    fn get(&mut self, keys: &[S::Key]) -> Result<u64> {
+        let mut sum = 0u64;
+        for key in keys {
+            let mut at = self.states.at(key);
+            let read = at
+                .value(self.state)
+                .with(|value| value.map_or(0, S::read))?;
+            sum = sum.wrapping_add(read);
+        }
+        Ok(sum)
+    }
+
+    fn update(&mut self, keys: &[S::Key]) -> Result<u64> {
+        for (index, key) in keys.iter().enumerate() {
+            let value = S::value(index as u64);
+            self.states.at(key).value(self.state).set(value)?;
+        }
+        Ok(0)
+    }
+
+    fn read_modify_write(&mut self, keys: &[S::Key]) -> Result<u64> {
+        for key in keys {
+            self.states.at(key).value(self.state).update(S::bump)?;
+        }
+        Ok(0)
+    }
+}
+
+/// `hashbrown::HashMap` with the hash of live tables: stable hash, multiplied and folded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OurHash;
+
+/// Hashes one key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OurHasher(u64);
+
+impl BuildHasher for OurHash {
+    type Hasher = OurHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> OurHasher {
+        OurHasher(0)
+    }
+}
+
+impl Hasher for OurHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = state_api::hash::hash_bytes(bytes);
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.stable_hash();
+    }
+
+    /// Strings end with such a byte in std's scheme; the stable hash is of the content alone.
+    #[inline]
+    fn write_u8(&mut self, _: u8) {}
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        let product = u128::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
+        (product as u64) ^ ((product >> 64) as u64)
+    }
+}
+
+/// A bare table.
+pub type Bare<S, H> = hashbrown::HashMap<<S as Shape>::Key, <S as Shape>::Value, H>;
+
+/// A name for each hasher.
+pub trait NamedHasher: BuildHasher + Default {
+    /// How tables name it.
+    const NAME: &'static str;
+}
+
+impl NamedHasher for OurHash {
+    const NAME: &'static str = "hashbrown, our hash";
+}
+
+impl NamedHasher for hashbrown::DefaultHashBuilder {
+    const NAME: &'static str = "hashbrown, its hash";
+}
+
+impl<S: Shape, H: NamedHasher> Subject<S> for Bare<S, H> {
+    const NAME: &'static str = H::NAME;
+
+    fn empty() -> Result<Self> {
+        Ok(Self::default())
+    }
+
+    fn add(&mut self, keys: &[S::Key]) -> Result<u64> {
+        for (index, key) in keys.iter().enumerate() {
+            self.insert(key.clone(), S::value(index as u64));
+        }
+        Ok(0)
+    }
+
+    fn get(&mut self, keys: &[S::Key]) -> Result<u64> {
+        let mut sum = 0u64;
+        for key in keys {
+            sum = sum.wrapping_add(hashbrown::HashMap::get(self, key).map_or(0, S::read));
+        }
+        Ok(sum)
+    }
+
+    fn update(&mut self, keys: &[S::Key]) -> Result<u64> {
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(value) = self.get_mut(key) {
+                *value = S::value(index as u64);
+            }
+        }
+        Ok(0)
+    }
+
+    fn read_modify_write(&mut self, keys: &[S::Key]) -> Result<u64> {
+        for key in keys {
+            if let Some(value) = self.get_mut(key) {
+                S::bump(value);
+            }
+        }
+        Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{INSERT_SEED, Longs, PROBE_SEED, Words, keys};
+
+    fn checksums<S: Shape, T: Subject<S>>() -> [u64; 3] {
+        let mut subject = T::empty().unwrap();
+        let probes = keys::<S>(1000, PROBE_SEED);
+        subject.add(&keys::<S>(1000, INSERT_SEED)).unwrap();
+        let added = subject.get(&probes).unwrap();
+        subject.update(&probes[..500]).unwrap();
+        let updated = subject.get(&probes).unwrap();
+        subject.read_modify_write(&probes).unwrap();
+        [added, updated, subject.get(&probes).unwrap()]
+    }
+
+    #[test]
+    fn all_subjects_do_the_same_work() {
+        let facade = checksums::<Longs, Facade<Longs>>();
+        assert_eq!(facade[0], 499_500);
+        assert_eq!(facade[2], facade[1] + 1000);
+        assert_eq!(facade, checksums::<Longs, Bare<Longs, OurHash>>());
+        assert_eq!(
+            facade,
+            checksums::<Longs, Bare<Longs, hashbrown::DefaultHashBuilder>>()
+        );
+        assert_eq!(
+            checksums::<Words, Facade<Words>>(),
+            checksums::<Words, Bare<Words, OurHash>>()
+        );
+    }
+}
