@@ -1,5 +1,5 @@
 //! Who gets which part of a checkpoint: area AA of the catalogue.
-#![allow(clippy::unwrap_used, reason = "a helper of tests may fail a test")]
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

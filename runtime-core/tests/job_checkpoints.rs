@@ -1,5 +1,5 @@
 //! Checkpoints that fail at one of their stages, and what the job makes of it: area Z end to end.
-#![allow(clippy::unwrap_used, reason = "a helper of tests may fail a test")]
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 mod job_support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Jobs that fail, restart, change their parallelism, and are cancelled.
-#![allow(clippy::unwrap_used, reason = "a helper of tests may fail a test")]
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 mod job_support;
 
 use std::sync::Arc;
