@@ -200,19 +200,15 @@ where
             self.layout.hasher.hash(key, namespace),
             "not the table's hash"
         );
-        if self.direct {
-            let region = &self.regions[group];
-            let found = region.top.get(Address {
-                slot: 0,
-                hash,
-                key,
-                namespace,
-            });
-            if found.is_some() || region.below.is_none() {
-                return found;
-            }
+        if !self.is_direct(group) {
+            return self.get_layered(group, hash, key, namespace);
         }
-        self.get_layered(group, hash, key, namespace)
+        self.regions[group].top.get(Address {
+            slot: 0,
+            hash,
+            key,
+            namespace,
+        })
     }
 
     /// Says whether a key has a value.

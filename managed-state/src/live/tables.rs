@@ -16,6 +16,8 @@ pub(crate) struct Tables<E> {
     one: HashTable<E>,
     /// The tables if there are several; then `one` is not used.
     many: Box<[HashTable<E>]>,
+    /// All ones up to the highest bit of the last number of a table.
+    mask: usize,
     len: usize,
 }
 
@@ -38,6 +40,7 @@ impl<E> Default for Tables<E> {
         Self {
             one: HashTable::new(),
             many: Box::default(),
+            mask: 0,
             len: 0,
         }
     }
@@ -82,42 +85,33 @@ impl<E> Tables<E> {
         }
     }
 
-    /// Says which of several tables a hash belongs to.
+    /// Says which of several tables a hash belongs to, 0 if there is just one.
     #[inline(always)]
-    fn index(hash: u64, tables: usize) -> usize {
-        // All ones up to the highest bit of `tables - 1`.
-        let mask = usize::MAX >> (tables.wrapping_sub(1) | 1).leading_zeros();
-        let index = (hash >> SPREAD_SHIFT) as usize & mask;
-        if index < tables {
+    fn index(&self, hash: u64) -> usize {
+        let index = (hash >> SPREAD_SHIFT) as usize & self.mask;
+        if index < self.many.len() {
             index
         } else {
-            index & (mask >> 1)
-        }
-    }
-
-    /// As [`Tables::index`], 0 if there is just one.
-    #[inline(always)]
-    fn index_of(&self, hash: u64) -> usize {
-        match self.many.len() {
-            0 => 0,
-            tables => Self::index(hash, tables),
+            index & (self.mask >> 1)
         }
     }
 
     #[inline(always)]
     fn table(&self, hash: u64) -> &HashTable<E> {
-        match self.many.len() {
-            0 => &self.one,
-            tables => &self.many[Self::index(hash, tables)],
+        if self.many.is_empty() {
+            &self.one
+        } else {
+            &self.many[self.index(hash)]
         }
     }
 
     #[inline(always)]
     fn table_mut(&mut self, hash: u64) -> &mut HashTable<E> {
-        match self.many.len() {
-            0 => &mut self.one,
-            tables => &mut self.many[Self::index(hash, tables)],
+        if self.many.is_empty() {
+            return &mut self.one;
         }
+        let index = self.index(hash);
+        &mut self.many[index]
     }
 
     /// Says whether the mean table is too full.
@@ -154,7 +148,7 @@ impl<E> Tables<E> {
 
     #[inline]
     pub(crate) fn find(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<Place> {
-        let table = self.index_of(hash);
+        let table = self.index(hash);
         let bucket = self.tables()[table].find_bucket_index(hash, eq)?;
         Some(Place { table, bucket })
     }
@@ -185,7 +179,7 @@ impl<E> Tables<E> {
             self.make_room(hash, &rehash, bytes);
         }
         self.len += 1;
-        let table = self.index_of(hash);
+        let table = self.index(hash);
         let added = self.tables_mut()[table].insert_unique(hash, entry, rehash);
         Place {
             table,
@@ -251,6 +245,7 @@ impl<E> Tables<E> {
     }
 
     fn put_back(&mut self, mut tables: Vec<HashTable<E>>, bytes: &mut usize) {
+        self.mask = tables.len().next_power_of_two() - 1;
         if tables.len() == 1 {
             self.one = tables.pop().unwrap_or_default();
         } else {
