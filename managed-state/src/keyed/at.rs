@@ -39,7 +39,7 @@ pub struct At<'a, K> {
 }
 
 impl<'a, K: StateKey> At<'a, K> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn new(states: &'a mut KeyedStates<K>, key: &'a K) -> Self {
         let hash = key.stable_hash();
         let group = states
@@ -60,14 +60,14 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns the key.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     #[must_use]
     pub fn key(&self) -> &'a K {
         self.key
     }
 
     /// Returns the key group of the key.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     #[must_use]
     pub fn key_group(&self) -> KeyGroup {
         self.group
@@ -80,7 +80,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Finds where a token's state is: its position, and the address of this key in a live table.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn locate<'s, N: StateKey>(
         &'s mut self,
         slot: Slot,
@@ -103,13 +103,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a value state without namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn value<T: StateType>(&mut self, state: ValueState<T>) -> ValueView<'_, K, (), T> {
         self.value_in(state, VOID)
     }
 
     /// Returns a value state in a namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn value_in<'s, T: StateType, N: StateKey>(
         &'s mut self,
         state: ValueState<T, N>,
@@ -135,13 +135,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a list state without namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn list<T: StateType>(&mut self, state: ListState<T>) -> ListView<'_, K, (), T> {
         self.list_in(state, VOID)
     }
 
     /// Returns a list state in a namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn list_in<'s, T: StateType, N: StateKey>(
         &'s mut self,
         state: ListState<T, N>,
@@ -164,7 +164,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a map state without namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn map<MK: StateKey, MV: StateType>(
         &mut self,
         state: MapState<MK, MV>,
@@ -173,7 +173,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a map state in a namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn map_in<'s, MK: StateKey, MV: StateType, N: StateKey>(
         &'s mut self,
         state: MapState<MK, MV, N>,
@@ -196,7 +196,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a sorted map state without namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn sorted_map<MK: OrderedKey, MV: StateType>(
         &mut self,
         state: SortedMapState<MK, MV>,
@@ -205,7 +205,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a sorted map state in a namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn sorted_map_in<'s, MK: OrderedKey, MV: StateType, N: StateKey>(
         &'s mut self,
         state: SortedMapState<MK, MV, N>,
@@ -228,7 +228,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a reducing state without namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn reducing<T: StateType>(
         &mut self,
         state: ReducingState<T>,
@@ -237,7 +237,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns a reducing state in a namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn reducing_in<'s, T: StateType, N: StateKey>(
         &'s mut self,
         state: ReducingState<T, N>,
@@ -263,7 +263,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns an aggregating state without namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn aggregating<A: Aggregator>(
         &mut self,
         state: AggregatingState<A>,
@@ -272,7 +272,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns an aggregating state in a namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn aggregating_in<'s, A: Aggregator, N: StateKey>(
         &'s mut self,
         state: AggregatingState<A, N>,
@@ -299,13 +299,13 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 
     /// Returns the timers of this key without namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn timers(&mut self, timers: Timers) -> TimersView<'_, K, ()> {
         self.timers_in(timers, VOID)
     }
 
     /// Returns the timers of this key in a namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn timers_in<'s, N: StateKey>(
         &'s mut self,
         timers: Timers<N>,
@@ -485,7 +485,7 @@ pub(crate) enum Found<'a, P, T> {
 }
 
 impl<K: StateKey> LiveSlots<K> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn find<P: Any, T: Any>(&mut self, index: usize) -> Option<Found<'_, P, T>> {
         let entry = self.slots.get_mut(index)?;
         let slot: &mut dyn Any = entry.slot.as_mut();

@@ -50,7 +50,7 @@ pub(crate) trait FrozenSlot: Send {
 }
 
 /// The hash by which a live table finds an entry: the key's stable hash, the namespace and the process's seed.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn table_hash<N: StateKey>(key_hash: u64, namespace: &N, seed: u64) -> u64 {
     let mut hash = key_hash ^ seed;
     if N::FIXED_SIZE != Some(0) {
@@ -138,7 +138,7 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
     }
 
     /// Binds the table to one key and namespace.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn cursor<'a>(
         &'a mut self,
         at: Address<'a, K, N>,
@@ -277,7 +277,7 @@ pub(crate) struct Address<'a, K, N> {
 }
 
 impl<K, N> Clone for Address<'_, K, N> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn clone(&self) -> Self {
         *self
     }
@@ -310,13 +310,13 @@ pub(crate) struct Cursor<'a, K, N, V> {
 }
 
 impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N, V> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn get(&self) -> Option<&V> {
         self.table
             .get(self.at.group, self.at.hash, self.at.key, self.at.namespace)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn remove(&mut self) {
         self.table
             .remove(self.at.group, self.at.hash, self.at.key, self.at.namespace);
@@ -328,7 +328,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     }
 
     /// Refuses growth past the memory limit.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn check_limit(&self) -> Result<()> {
         match self.at.limit {
             Some(limit) if limit.used + size_of::<(K, N, V)>() > limit.limit => Err(limit.error()),
@@ -336,7 +336,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn set(&mut self, value: V) -> Result<()> {
         self.check_limit()?;
         self.table.insert(
@@ -350,7 +350,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     }
 
     /// Changes the cell if there is one; removes it if `edit` returns false.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut V) -> bool) {
         self.table.modify(
             self.at.group,
@@ -365,7 +365,7 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     }
 
     /// Changes the cell, or what `make` makes if there is none.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn edit_or_insert<R>(
         &mut self,
         make: impl FnOnce() -> V,

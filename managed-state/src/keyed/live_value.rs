@@ -13,7 +13,7 @@ pub(crate) struct LiveValue<'a, K, N, T, S> {
 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveValue<'_, K, N, T, S> {
     /// Removes the value if it is expired; returns it if it may be seen once more.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn expire(&mut self) -> Result<Option<S>> {
         if !S::TIMED {
             return Ok(None);
@@ -34,7 +34,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveValue<'_, K, N, 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T>
     for LiveValue<'_, K, N, T, S>
 {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn with<R>(&mut self, f: impl FnOnce(Option<&T>) -> R) -> Result<R> {
         if let Some(last_look) = self.expire()? {
             return Ok(f(Some(last_look.value())));
@@ -49,13 +49,13 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T>
         Ok(f(self.cell.get().map(S::value).or(self.default)))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn set(&mut self, value: T) -> Result<()> {
         let now = self.cell.expiry.now::<T, S>();
         self.cell.set(S::new(value, now))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn modify<R>(&mut self, f: impl FnOnce(&mut Option<T>) -> R) -> Result<R> {
         self.expire()?;
         let present = self.cell.get().map(S::value);
@@ -70,7 +70,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T>
         Ok(result)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn update<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R>
     where
         T: Default,
@@ -87,7 +87,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T>
         )
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn clear(&mut self) -> Result<()> {
         self.cell.remove();
         Ok(())
@@ -106,7 +106,7 @@ pub(crate) struct LiveReducing<'a, K, N, T, S> {
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T>
     for LiveReducing<'_, K, N, T, S>
 {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn add(&mut self, input: T) -> Result<()> {
         self.value.expire()?;
         let now = self.value.cell.expiry.now::<T, S>();
@@ -117,7 +117,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T>
         self.value.cell.set(S::new(reduced, now))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn get(&mut self) -> Result<Option<T>> {
         self.value.get()
     }
@@ -141,7 +141,7 @@ where
     A: Aggregator,
     S: Stamped<A::Acc>,
 {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn add(&mut self, input: A::In) -> Result<()> {
         self.value.expire()?;
         let now = self.value.cell.expiry.now::<A::Acc, S>();

@@ -25,32 +25,32 @@ pub(crate) struct Plain<T>(pub(crate) T);
 impl<T: Clone + Send + Sync + 'static> Stamped<T> for Plain<T> {
     const TIMED: bool = false;
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn new(value: T, _now_ms: i64) -> Self {
         Self(value)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn value(&self) -> &T {
         &self.0
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn value_mut(&mut self) -> &mut T {
         &mut self.0
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn into_value(self) -> T {
         self.0
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn stamp(&self) -> i64 {
         0
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn renew(&mut self, _now_ms: i64) {}
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Timed<T> {
 impl<T: Clone + Send + Sync + 'static> Stamped<T> for Timed<T> {
     const TIMED: bool = true;
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn new(value: T, now_ms: i64) -> Self {
         Self {
             value,
@@ -72,27 +72,27 @@ impl<T: Clone + Send + Sync + 'static> Stamped<T> for Timed<T> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn value(&self) -> &T {
         &self.value
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn value_mut(&mut self) -> &mut T {
         &mut self.value
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn into_value(self) -> T {
         self.value
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn stamp(&self) -> i64 {
         self.stamp_ms
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn renew(&mut self, now_ms: i64) {
         self.stamp_ms = now_ms;
     }
@@ -115,7 +115,7 @@ impl Expiry {
     }
 
     /// Returns the time for a stamp; the clock is read only if the value has one.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn now<T, S: Stamped<T>>(&self) -> i64 {
         if S::TIMED { self.clock.now_ms() } else { 0 }
     }
@@ -124,7 +124,7 @@ impl Expiry {
         self.clock.now_ms()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_expired<T, S: Stamped<T>>(&self, stored: &S, now_ms: i64) -> bool {
         S::TIMED
             && self
@@ -132,7 +132,7 @@ impl Expiry {
                 .is_some_and(|ttl| ttl.is_expired(stored.stamp(), now_ms))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn renews_on_read<T, S: Stamped<T>>(&self) -> bool {
         S::TIMED && self.config.is_some_and(|ttl| ttl.renews_on_read())
     }

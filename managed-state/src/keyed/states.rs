@@ -241,7 +241,7 @@ impl<K: StateKey> KeyedStates<K> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn memory_limit(&self) -> Option<MemoryLimit> {
         self.cx.memory_limit.map(|limit| self.measured_limit(limit))
     }
@@ -256,7 +256,7 @@ impl<K: StateKey> KeyedStates<K> {
 }
 
 /// Returns the position of a token's state.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn position(owner: u32, slot: Slot) -> Result<usize> {
     if slot.owner == owner {
         return Ok(slot.index as usize);

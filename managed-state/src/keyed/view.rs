@@ -52,22 +52,22 @@ type ValueOver<'a, K, N, T> =
 pub struct ValueView<'a, K, N, T: StateType>(pub(crate) ValueOver<'a, K, N, T>);
 
 impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K, N, T> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn with<R>(&mut self, f: impl FnOnce(Option<&T>) -> R) -> Result<R> {
         on_view!(self, view => view.with(f))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn set(&mut self, value: T) -> Result<()> {
         on_view!(self, view => view.set(value))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn modify<R>(&mut self, f: impl FnOnce(&mut Option<T>) -> R) -> Result<R> {
         on_view!(self, view => view.modify(f))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn update<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> Result<R>
     where
         T: Default,
@@ -75,7 +75,7 @@ impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K,
         on_view!(self, view => view.update(f))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn clear(&mut self) -> Result<()> {
         on_view!(self, view => view.clear())
     }
@@ -88,7 +88,7 @@ type ListOver<'a, K, N, T> =
 pub struct ListView<'a, K, N, T: StateType>(pub(crate) ListOver<'a, K, N, T>);
 
 impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N, T> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn push(&mut self, element: T) -> Result<()> {
         on_view!(self, view => view.push(element))
     }
@@ -101,7 +101,7 @@ impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N
         on_view!(self, view => view.replace(elements))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn for_each(&mut self, f: impl FnMut(&T) -> Result<()>) -> Result<()> {
         on_view!(self, view => view.for_each(f))
     }
@@ -149,12 +149,12 @@ pub struct SortedMapView<'a, K, N, MK: OrderedKey, MV: StateType>(
 macro_rules! map_access {
     ($view:ident, $key:ident) => {
         impl<K: StateKey, N: StateKey, MK: $key, MV: StateType> MapAccess<MK, MV> for $view<'_, K, N, MK, MV> {
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn with<R>(&mut self, key: &MK, f: impl FnOnce(Option<&MV>) -> R) -> Result<R> {
                 on_view!(self, view => view.with(key, f))
             }
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn put(&mut self, key: MK, value: MV) -> Result<()> {
                 on_view!(self, view => view.put(key, value))
             }
@@ -163,17 +163,17 @@ macro_rules! map_access {
                 on_view!(self, view => view.put_all(entries))
             }
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn modify<R>(&mut self, key: &MK, f: impl FnOnce(&mut Option<MV>) -> R) -> Result<R> {
                 on_view!(self, view => view.modify(key, f))
             }
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn remove(&mut self, key: &MK) -> Result<bool> {
                 on_view!(self, view => view.remove(key))
             }
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn for_each(&mut self, f: impl FnMut(&MK, &MV) -> Result<()>) -> Result<()> {
                 on_view!(self, view => view.for_each(f))
             }
@@ -231,12 +231,12 @@ type ReducingOver<'a, K, N, T> = View<
 pub struct ReducingView<'a, K, N, T: StateType>(pub(crate) ReducingOver<'a, K, N, T>);
 
 impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<'_, K, N, T> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn add(&mut self, input: T) -> Result<()> {
         on_view!(self, view => view.add(input))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn get(&mut self) -> Result<Option<T>> {
         on_view!(self, view => view.get())
     }
@@ -258,12 +258,12 @@ pub struct AggregatingView<'a, K, N, A: Aggregator>(pub(crate) AggregatingOver<'
 impl<K: StateKey, N: StateKey, A: Aggregator> MergeAccess<A::In, A::Out>
     for AggregatingView<'_, K, N, A>
 {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn add(&mut self, input: A::In) -> Result<()> {
         on_view!(self, view => view.add(input))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn get(&mut self) -> Result<Option<A::Out>> {
         on_view!(self, view => view.get())
     }

@@ -61,7 +61,7 @@ pub(crate) enum Drained<K, N, V> {
 
 impl<K, N, V> Part<K, N, V> {
     /// Returns the entries of a key group.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn live(&self, slot: usize) -> Option<&Tables<Entry<K, N, V>>> {
         match slot.checked_sub(1) {
             None => Some(&self.first),
@@ -69,7 +69,7 @@ impl<K, N, V> Part<K, N, V> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn live_mut(&mut self, slot: usize) -> Option<&mut Tables<Entry<K, N, V>>> {
         match slot.checked_sub(1) {
             None => Some(&mut self.first),
@@ -149,12 +149,12 @@ impl<K, N, V> Part<K, N, V> {
 }
 
 impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn get(&self, at: Address<'_, K, N>) -> Option<&V> {
         Some(&self.live(at.slot)?.get(at.hash, |e| at.is(e))?.value)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn get_mut(&mut self, at: Address<'_, K, N>) -> Option<&mut V> {
         Some(
             &mut self
@@ -181,7 +181,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         self.live_mut(slot)?.at_mut(place)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn slot_mut(
         &mut self,
         slot: usize,
@@ -198,7 +198,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 
     /// Returns the value of a key, made first if there is none, and whether it was made.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn get_or_insert_with(
         &mut self,
         at: Address<'_, K, N>,
@@ -217,7 +217,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 
     /// Sets the value of a key and returns the old one.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn replace(
         &mut self,
         at: Address<'_, K, N>,

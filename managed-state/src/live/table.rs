@@ -158,13 +158,13 @@ where
     }
 
     /// Says whether a group is written to without looking at layers, other groups or captured changes.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn is_direct(&self, group: usize) -> bool {
         self.direct && self.regions[group].below.is_none()
     }
 
     /// Returns what an access to a group needs if it [is direct](Self::is_direct).
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn direct<'a>(
         &mut self,
         group: usize,
@@ -192,7 +192,7 @@ where
     }
 
     /// Reads the value of a key.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     #[must_use]
     pub fn get(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
         debug_assert_eq!(
@@ -222,7 +222,7 @@ where
     ///
     /// If the change alters what the value owns on the heap, tell it by [`LiveTable::adjust_heap`], or use
     /// [`LiveTable::modify`], which measures the value before and after.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn get_mut(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&mut V> {
         if !self.is_direct(group) {
             return self.get_mut_layered(group, hash, key, namespace);
@@ -234,7 +234,7 @@ where
     /// Sets the value of a key; says whether it had one.
     ///
     /// A value held by a snapshot is not copied.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn insert(&mut self, group: usize, hash: u64, key: &K, namespace: &N, value: V) -> bool {
         if !self.is_direct(group) {
             return self.insert_layered(group, hash, key, namespace, value);
@@ -248,7 +248,7 @@ where
     /// Returns the value of a key, inserting what the function makes if there is none.
     ///
     /// What [`LiveTable::get_mut`] says of the heap holds here too.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn get_or_insert_with(
         &mut self,
         group: usize,

@@ -86,7 +86,7 @@ impl<E> Tables<E> {
     }
 
     /// Says which of several tables a hash belongs to, 0 if there is just one.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn index(&self, hash: u64) -> usize {
         let index = (hash >> SPREAD_SHIFT) as usize & self.mask;
         if index < self.many.len() {
@@ -96,7 +96,7 @@ impl<E> Tables<E> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn table(&self, hash: u64) -> &HashTable<E> {
         if self.many.is_empty() {
             &self.one
@@ -105,7 +105,7 @@ impl<E> Tables<E> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn table_mut(&mut self, hash: u64) -> &mut HashTable<E> {
         if self.many.is_empty() {
             return &mut self.one;
@@ -136,12 +136,12 @@ impl<E> Tables<E> {
         self.len == 0
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn get(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&E> {
         self.table(hash).find(hash, eq)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn get_mut(&mut self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&mut E> {
         self.table_mut(hash).find_mut(hash, eq)
     }
