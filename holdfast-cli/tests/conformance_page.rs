@@ -3,6 +3,8 @@
 //!
 //! After adding tests, `HOLDFAST_UPDATE=1 cargo test -p holdfast-cli --test conformance_page` writes the column of
 //! tests anew; remarks are written by hand.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
