@@ -21,7 +21,8 @@ impl MemoryCheckpointStorage {
     pub const DEFAULT_MAX_STATE_SIZE: u64 = 5 << 20;
 
     /// The option that sets the limit.
-    pub const MAX_STATE_SIZE_OPTION: &'static str = "execution.checkpointing.memory-storage.max-state-size";
+    pub const MAX_STATE_SIZE_OPTION: &'static str =
+        "execution.checkpointing.memory-storage.max-state-size";
 
     /// Creates a storage that accepts states of at most that many bytes.
     #[must_use]

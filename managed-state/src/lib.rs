@@ -1,8 +1,8 @@
 //! Typed state over live tables or over any byte store.
 
-pub mod keyed;
-pub mod live;
 pub mod bytes;
 pub mod format;
+pub mod keyed;
+pub mod live;
 pub mod operator;
 pub mod raw;

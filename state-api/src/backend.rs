@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{
-    ByteStore, Clock, Error, JobId, KeyGroupRange, LiveSnapshots, MaxParallelism, OperatorUid, Result, Subtask,
+    ByteStore, Clock, Error, JobId, KeyGroupRange, LiveSnapshots, MaxParallelism, OperatorUid,
+    Result, Subtask,
 };
 
 /// What a factory makes: one of the two representations of keyed state.
@@ -135,6 +136,8 @@ impl BackendRegistry {
 
 impl fmt::Debug for BackendRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackendRegistry").field("names", &self.names()).finish()
+        f.debug_struct("BackendRegistry")
+            .field("names", &self.names())
+            .finish()
     }
 }

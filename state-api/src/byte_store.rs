@@ -1,7 +1,8 @@
 use futures_core::future::LocalBoxFuture;
 
 use crate::{
-    CheckpointId, Error, KeyGroupRange, KeyedHandle, RestoreContext, Result, Snapshot, SnapshotRequest, StateMeta,
+    CheckpointId, Error, KeyGroupRange, KeyedHandle, RestoreContext, Result, Snapshot,
+    SnapshotRequest, StateMeta,
 };
 
 /// A named part of a byte store with keys of its own, by number.
@@ -149,13 +150,26 @@ pub trait ByteStore {
     ///
     /// # Errors
     /// Those of the store.
-    fn scan(&self, column: Column, start: &[u8], end: Option<&[u8]>, limit: usize, page: &mut Page) -> Result<()>;
+    fn scan(
+        &self,
+        column: Column,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+        page: &mut Page,
+    ) -> Result<()>;
 
     /// Replaces `page` by the last pair from `start` (included) to `end` (excluded), or by none. The default reads the range through.
     ///
     /// # Errors
     /// Those of the store.
-    fn scan_last(&self, column: Column, start: &[u8], end: Option<&[u8]>, page: &mut Page) -> Result<()> {
+    fn scan_last(
+        &self,
+        column: Column,
+        start: &[u8],
+        end: Option<&[u8]>,
+        page: &mut Page,
+    ) -> Result<()> {
         const PAGE: usize = 128;
         let mut next = start.to_vec();
         let mut last = None;
@@ -198,7 +212,14 @@ pub trait ByteView: Send {
     ///
     /// # Errors
     /// Those of the store.
-    fn scan(&self, column: Column, start: &[u8], end: Option<&[u8]>, limit: usize, page: &mut Page) -> Result<()>;
+    fn scan(
+        &self,
+        column: Column,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+        page: &mut Page,
+    ) -> Result<()>;
 }
 
 /// Snapshots in a byte store's own format, such as uploads of changed files.

@@ -28,7 +28,11 @@ impl CancelToken {
     /// Cancels the work; repeatable.
     pub fn cancel(&self) {
         self.shared.cancelled.store(true, Ordering::SeqCst);
-        let mut wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = self
+            .shared
+            .wakers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         wakers.drain(..).for_each(Waker::wake);
     }
 
@@ -52,7 +56,9 @@ impl CancelToken {
     /// Waits until the work is cancelled.
     #[must_use]
     pub fn cancelled(&self) -> Cancelled {
-        Cancelled { token: self.clone() }
+        Cancelled {
+            token: self.clone(),
+        }
     }
 }
 
@@ -66,7 +72,12 @@ impl Future for Cancelled {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut wakers = self.token.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = self
+            .token
+            .shared
+            .wakers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         // Checked under the lock: a cancel after this sees the waker.
         if self.token.is_cancelled() {
             return Poll::Ready(());

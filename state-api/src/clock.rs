@@ -16,7 +16,10 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-#[expect(clippy::disallowed_methods, reason = "the one place where the machine's clock enters")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the machine's clock enters"
+)]
 impl Clock for SystemClock {
     fn now_ms(&self) -> i64 {
         std::time::SystemTime::now()
@@ -43,7 +46,9 @@ impl ManualClock {
     /// Creates a clock that stands at a wall-clock time in milliseconds.
     #[must_use]
     pub fn at(now_ms: i64) -> Self {
-        Self { now_ms: AtomicI64::new(now_ms) }
+        Self {
+            now_ms: AtomicI64::new(now_ms),
+        }
     }
 
     /// Sets the wall-clock time in milliseconds.
@@ -63,6 +68,8 @@ impl Clock for ManualClock {
     }
 
     fn monotonic_ns(&self) -> u64 {
-        u64::try_from(self.now_ms()).unwrap_or(0).saturating_mul(1_000_000)
+        u64::try_from(self.now_ms())
+            .unwrap_or(0)
+            .saturating_mul(1_000_000)
     }
 }

@@ -103,7 +103,11 @@ impl StateOptions {
     /// Creates options: no time-to-live, compact codec.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), ttl: None, codec: crate::CodecKind::Compact }
+        Self {
+            name: name.into(),
+            ttl: None,
+            codec: crate::CodecKind::Compact,
+        }
     }
 
     /// Sets the time-to-live.

@@ -173,7 +173,11 @@ impl fmt::Display for Error {
         while let Some(cause) = source {
             write!(f, ": {cause}")?;
             // Our own errors print their chain themselves.
-            source = if cause.is::<Error>() { None } else { cause.source() };
+            source = if cause.is::<Error>() {
+                None
+            } else {
+                cause.source()
+            };
         }
         Ok(())
     }
@@ -201,13 +205,20 @@ mod tests {
     #[test]
     fn an_error_prints_as_one_line_with_context_and_causes() {
         let io = std::io::Error::other("disk full");
-        let inner = Error::retryable("write failed").with("object", "chk-3/a").caused_by(io);
-        let outer = Error::corrupt("restore failed").with("operator", "count").caused_by(inner);
+        let inner = Error::retryable("write failed")
+            .with("object", "chk-3/a")
+            .caused_by(io);
+        let outer = Error::corrupt("restore failed")
+            .with("operator", "count")
+            .caused_by(inner);
         assert_eq!(
             outer.to_string(),
             "damaged data: restore failed [operator=count]: temporary failure: write failed [object=chk-3/a]: disk full"
         );
         assert_eq!(outer.context("operator"), Some("count"));
-        assert_eq!(std::mem::size_of::<Result<u8>>(), 2 * std::mem::size_of::<usize>());
+        assert_eq!(
+            std::mem::size_of::<Result<u8>>(),
+            2 * std::mem::size_of::<usize>()
+        );
     }
 }

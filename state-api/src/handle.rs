@@ -36,7 +36,9 @@ impl RelPath {
             || path.split('/').any(bad_segment)
             || path.chars().any(|c| c.is_control() || c == '\\')
         {
-            return Err(Error::invalid(format!("object path {path:?} is not a plain relative path")));
+            return Err(Error::invalid(format!(
+                "object path {path:?} is not a plain relative path"
+            )));
         }
         Ok(Self(path.into()))
     }
@@ -286,7 +288,11 @@ impl OperatorSnapshot {
     pub fn parts(&self) -> impl Iterator<Item = &StateHandle> + '_ {
         let keyed = self.managed_keyed.iter().flat_map(KeyedHandle::parts);
         let raw_keyed = self.raw_keyed.iter().map(|h| &h.bytes);
-        let operator = self.managed_operator.iter().chain(&self.raw_operator).map(|h| &h.bytes);
+        let operator = self
+            .managed_operator
+            .iter()
+            .chain(&self.raw_operator)
+            .map(|h| &h.bytes);
         keyed.chain(raw_keyed).chain(operator)
     }
 
@@ -304,9 +310,11 @@ impl OperatorSnapshot {
             .iter()
             .map(|handle| match handle {
                 KeyedHandle::KeyGroups(_) => 0,
-                KeyedHandle::Incremental(h) => {
-                    handle.parts().map(StateHandle::len).sum::<u64>().saturating_sub(h.new_bytes)
-                }
+                KeyedHandle::Incremental(h) => handle
+                    .parts()
+                    .map(StateHandle::len)
+                    .sum::<u64>()
+                    .saturating_sub(h.new_bytes),
             })
             .sum();
         self.total_bytes().saturating_sub(reused)
@@ -320,7 +328,9 @@ mod tests {
     #[test]
     fn a_path_that_could_leave_its_root_is_refused() {
         assert_eq!(RelPath::new("chk-1/op-0").unwrap().as_str(), "chk-1/op-0");
-        for bad in ["", "/etc", "a//b", "../x", "a/../b", "./a", "a/", "a\\b", "a\0b"] {
+        for bad in [
+            "", "/etc", "a//b", "../x", "a/../b", "./a", "a/", "a\\b", "a\0b",
+        ] {
             assert!(RelPath::new(bad).is_err(), "{bad:?}");
         }
     }

@@ -113,8 +113,21 @@ mod tests {
 
     #[test]
     fn a_job_id_is_one_safe_path_segment() {
-        assert_eq!(JobId::new("flights-2013_a.b").unwrap().as_str(), "flights-2013_a.b");
-        for bad in ["", ".", "..", ".hidden", "a/b", "a\\b", "a b", "ä", &"x".repeat(129)] {
+        assert_eq!(
+            JobId::new("flights-2013_a.b").unwrap().as_str(),
+            "flights-2013_a.b"
+        );
+        for bad in [
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "a/b",
+            "a\\b",
+            "a b",
+            "ä",
+            &"x".repeat(129),
+        ] {
             assert!(JobId::new(bad).is_err(), "{bad:?}");
         }
     }

@@ -90,7 +90,11 @@ impl MaxParallelism {
     pub fn group_of_hash32(self, hash: i32) -> KeyGroup {
         let mixed = murmur(hash).unsigned_abs();
         // Nearly every job has a power of two here, and a division costs as much as a lookup in cache.
-        let group = if self.0.is_power_of_two() { mixed & (self.0 - 1) } else { mixed % self.0 };
+        let group = if self.0.is_power_of_two() {
+            mixed & (self.0 - 1)
+        } else {
+            mixed % self.0
+        };
         KeyGroup(narrow(group))
     }
 

@@ -3,45 +3,45 @@
 // The derive names this crate by its path; so do the types derived in here.
 extern crate self as state_api;
 
+#[cfg(feature = "derive")]
+#[doc(hidden)]
+#[path = "derive_support.rs"]
+pub mod __derive;
 pub mod access;
 mod backend;
 mod byte_store;
 mod cancel;
 mod clock;
-mod descriptor;
-mod error;
-mod handle;
-mod ids;
-mod live;
-mod snapshot;
-mod storage;
-mod ttl;
 mod codec;
 pub mod compat;
-#[cfg(feature = "derive")]
-#[doc(hidden)]
-#[path = "derive_support.rs"]
-pub mod __derive;
+mod descriptor;
+mod error;
 mod evolvable;
+mod handle;
 pub mod hash;
+mod ids;
 mod key_group;
 mod key_group_offsets;
 mod key_group_range;
+mod live;
 mod opaque;
 mod schema;
 mod schema_codec;
 mod schema_text;
+mod snapshot;
 mod state_type;
+mod storage;
+mod ttl;
 mod types;
 mod value;
 mod value_json;
 pub mod wire;
 
-pub use error::{Error, ErrorKind, Result};
-pub use ids::{Attempt, CheckpointId, JobId, OperatorUid, Subtask};
 pub use codec::CodecKind;
 pub use compat::{Compatibility, Position, TypeMeta};
+pub use error::{Error, ErrorKind, Result};
 pub use hash::HashId;
+pub use ids::{Attempt, CheckpointId, JobId, OperatorUid, Subtask};
 pub use key_group::{KeyGroup, MaxParallelism};
 pub use key_group_offsets::{GroupExtent, KeyGroupOffsets};
 pub use key_group_range::KeyGroupRange;
@@ -53,13 +53,17 @@ pub use state_type::{OrderedKey, StateKey, StateType};
 pub use value::{Name, Value};
 
 pub use backend::{BackendContext, BackendFactory, BackendRegistry, KeyedBackend};
-pub use byte_store::{BatchEntry, ByteStore, ByteView, Column, NativeSnapshots, Page, WriteBatch, prefix_end, unknown_column};
+pub use byte_store::{
+    BatchEntry, ByteStore, ByteView, Column, NativeSnapshots, Page, WriteBatch, prefix_end,
+    unknown_column,
+};
 pub use cancel::{CancelToken, Cancelled};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use descriptor::{StateKind, StateMeta, StateOptions};
 pub use handle::{
-    Digest, EntryCount, IncrementalHandle, KeyGroupsHandle, KeyedHandle, NamedHandle, ObjectHandle, OperatorSnapshot,
-    OperatorStateHandle, OperatorStateMode, OperatorStatePart, RelPath, Root, StateHandle, StateSummary,
+    Digest, EntryCount, IncrementalHandle, KeyGroupsHandle, KeyedHandle, NamedHandle, ObjectHandle,
+    OperatorSnapshot, OperatorStateHandle, OperatorStateMode, OperatorStatePart, RelPath, Root,
+    StateHandle, StateSummary,
 };
 pub use live::{FrozenChanges, FrozenTables, LiveSnapshots, LoadTables, RestoreContext};
 pub use snapshot::{Executor, PersistContext, Snapshot, SnapshotKind, SnapshotRequest};

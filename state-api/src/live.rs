@@ -4,8 +4,8 @@ use bytes::Bytes;
 use futures_core::future::LocalBoxFuture;
 
 use crate::{
-    CheckpointId, CheckpointStorage, Executor, KeyGroup, KeyGroupRange, KeyedHandle, Result, Snapshot,
-    SnapshotRequest, StateMeta, StateSummary,
+    CheckpointId, CheckpointStorage, Executor, KeyGroup, KeyGroupRange, KeyedHandle, Result,
+    Snapshot, SnapshotRequest, StateMeta, StateSummary,
 };
 
 /// Live tables at the moment of a cut; encoded key group by key group on another thread.

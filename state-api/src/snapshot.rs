@@ -69,7 +69,10 @@ impl PersistContext {
     ///
     /// # Errors
     /// Those of the work; `Cancelled` if the executor dropped it.
-    pub async fn on_cpu<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    pub async fn on_cpu<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (sender, receiver) = futures_channel::oneshot::channel();
         self.executor.spawn_cpu(Box::new(move || {
             // A receiver that is gone was cancelled: the result is not wanted.

@@ -30,13 +30,18 @@ pub trait CheckpointStorage: Send + Sync {
     ///
     /// # Errors
     /// `Corrupt`, naming the object, when it is missing or shorter than its handle says; `Retryable` when the store fails.
-    fn read_range<'a>(&'a self, object: &'a ObjectHandle, range: Range<u64>) -> BoxFuture<'a, Result<Bytes>>;
+    fn read_range<'a>(
+        &'a self,
+        object: &'a ObjectHandle,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes>>;
 
     /// Opens an object for reading from start to end, with its digest checked.
     ///
     /// # Errors
     /// `Corrupt`, naming the object, when it is missing; `Retryable` when the store fails.
-    fn open<'a>(&'a self, object: &'a ObjectHandle) -> BoxFuture<'a, Result<Box<dyn ObjectReader>>>;
+    fn open<'a>(&'a self, object: &'a ObjectHandle)
+    -> BoxFuture<'a, Result<Box<dyn ObjectReader>>>;
 
     /// Learns that a finished object will belong to no checkpoint: its snapshot was cancelled or failed elsewhere.
     ///

@@ -54,7 +54,9 @@ impl TtlConfig {
     pub fn new(ttl: Duration) -> Result<Self> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         if ttl_ms <= 0 {
-            return Err(Error::invalid(format!("time-to-live must be at least 1 ms, got {ttl:?}")));
+            return Err(Error::invalid(format!(
+                "time-to-live must be at least 1 ms, got {ttl:?}"
+            )));
         }
         Ok(Self {
             ttl_ms,
@@ -62,7 +64,10 @@ impl TtlConfig {
             visibility: TtlVisibility::default(),
             full_snapshot_cleanup: false,
             background_cleanup: true,
-            incremental: IncrementalCleanup { entries: 5, per_record: false },
+            incremental: IncrementalCleanup {
+                entries: 5,
+                per_record: false,
+            },
         })
     }
 
@@ -93,10 +98,15 @@ impl TtlConfig {
     /// `InvalidArgument` when `entries` is 0.
     pub fn cleanup_incrementally(mut self, entries: usize, per_record: bool) -> Result<Self> {
         if entries == 0 {
-            return Err(Error::invalid("incremental clean-up must look at 1 entry or more per access"));
+            return Err(Error::invalid(
+                "incremental clean-up must look at 1 entry or more per access",
+            ));
         }
         self.background_cleanup = true;
-        self.incremental = IncrementalCleanup { entries, per_record };
+        self.incremental = IncrementalCleanup {
+            entries,
+            per_record,
+        };
         Ok(self)
     }
 
@@ -163,7 +173,10 @@ mod tests {
 
     #[test]
     fn k_194_to_k_197_bad_settings_are_refused_and_the_defaults_are_flinks() {
-        assert_eq!(TtlConfig::new(Duration::ZERO).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(
+            TtlConfig::new(Duration::ZERO).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
         let ttl = TtlConfig::new(Duration::from_secs(1)).unwrap();
         assert_eq!(
             ttl.cleanup_incrementally(0, false).unwrap_err().kind(),
@@ -171,7 +184,10 @@ mod tests {
         );
         assert_eq!(
             ttl.incremental_cleanup(),
-            Some(IncrementalCleanup { entries: 5, per_record: false })
+            Some(IncrementalCleanup {
+                entries: 5,
+                per_record: false
+            })
         );
         let only_full = ttl.without_background_cleanup().cleanup_full_snapshot();
         assert_eq!(only_full.incremental_cleanup(), None);
