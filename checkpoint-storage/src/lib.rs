@@ -36,6 +36,7 @@ mod checkpoint;
 mod choice;
 mod cleanup;
 mod digest;
+mod executor;
 mod job_store;
 pub mod layout;
 mod memory_storage;
@@ -57,6 +58,7 @@ pub use checkpoint::{CheckpointState, ListedCheckpoint, StoredCheckpoint, list_c
 pub use choice::StorageChoice;
 pub use cleanup::{DeleteReport, SweepReport};
 pub use digest::{DigestBuilder, digest_of};
+pub use executor::TokioExecutor;
 pub use job_store::{JobStore, Published};
 pub use layout::Layout;
 pub use memory_storage::MemoryCheckpointStorage;

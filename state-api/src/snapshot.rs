@@ -65,6 +65,22 @@ pub struct PersistContext {
 }
 
 impl PersistContext {
+    /// Creates a context that nobody cancels and that keeps encoded bytes in memory until the store takes them.
+    #[must_use]
+    pub fn new(
+        checkpoint: CheckpointId,
+        storage: Arc<dyn CheckpointStorage>,
+        executor: Arc<dyn Executor>,
+    ) -> Self {
+        Self {
+            checkpoint,
+            storage,
+            cancel: CancelToken::new(),
+            executor,
+            spill_dir: None,
+        }
+    }
+
     /// Runs work on a CPU thread and waits for its result.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 mod checkpoints;
 mod coordination;
 mod events;
-mod executor;
+
 mod failpoints;
 mod folder;
 mod inbox;
@@ -16,9 +16,9 @@ mod master;
 mod memory;
 mod settings;
 
+pub use checkpoint_storage::TokioExecutor;
 pub use checkpoints::{CheckpointStore, LoadedCheckpoint, StoreStart};
 pub use events::{CheckpointStats, JobEvent, JobEvents, NoEvents};
-pub use executor::TokioExecutor;
 pub use failpoints::{Failpoint, Failpoints};
 pub use folder::FolderCheckpoints;
 pub use local::{JobHandle, LocalExecution};
