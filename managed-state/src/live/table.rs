@@ -6,8 +6,12 @@ use super::part::Part;
 use super::region::{Region, Removed};
 use super::snapshots::Snapshots;
 
-/// Regions of a table at most: freezing costs one allocation for each.
-const MAX_REGIONS: usize = 128;
+/// Key groups up to which each is a region of its own.
+const SINGLE_REGIONS: usize = 128;
+
+/// Regions at most of a table of more groups. Freezing costs an allocation or two for each, and jobs with very many groups
+/// have many states too.
+const SHARED_REGIONS: usize = 32;
 
 /// The entries of one state over a contiguous range of key groups.
 ///
@@ -59,7 +63,10 @@ where
     /// Creates an empty table over `groups` key groups from `first_group` on.
     #[must_use]
     pub fn new(first_group: u16, groups: usize, hasher: EntryHasher<K, N>) -> Self {
-        let slots = groups.div_ceil(MAX_REGIONS).max(1).next_power_of_two();
+        let slots = match groups {
+            ..=SINGLE_REGIONS => 1,
+            _ => groups.div_ceil(SHARED_REGIONS).next_power_of_two(),
+        };
         Self {
             regions: (0..groups.div_ceil(slots))
                 .map(|_| Region::default())
