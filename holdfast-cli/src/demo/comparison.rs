@@ -70,10 +70,10 @@ impl Comparison {
     /// Says in a few words how the sets differ.
     pub(crate) fn summary(&self) -> String {
         if self.is_identical() {
-            return "no row lost, none twice".into();
+            return "none lost, none twice".into();
         }
         let (lost, twice, unexpected) = (self.lost.len(), self.twice.len(), self.unexpected.len());
-        format!("{lost} rows lost, {twice} twice, {unexpected} that should not be there")
+        format!("{lost} lost, {twice} twice, {unexpected} that should not be there")
     }
 
     /// Returns lines that show some of the differences.
@@ -110,7 +110,7 @@ mod tests {
         assert!(!found.is_identical());
         assert_eq!(
             found.summary(),
-            "1 rows lost, 1 twice, 1 that should not be there"
+            "1 lost, 1 twice, 1 that should not be there"
         );
         let examples: Vec<_> = found.examples().collect();
         assert_eq!(

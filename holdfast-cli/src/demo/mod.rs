@@ -23,6 +23,9 @@ use worker::{Message, Worker};
 const FLIGHTS: &[u8] = include_bytes!("../../../examples/data/flights-2013-01.csv");
 const AIRLINES: &[u8] = include_bytes!("../../../examples/data/airlines.csv");
 
+/// Name of the input in the demo's folder.
+const INPUT: &str = "flights-2013-01.csv";
+
 const KILLS: usize = 2;
 
 /// A kill whose checkpoint happened to hold all that was read shows nothing; then there is another one, up to so many in all.
@@ -63,8 +66,16 @@ struct Demo<'a> {
 struct Kill {
     /// Records that were still to be read when the process died, as it told.
     left: u64,
-    /// Records that were read again after it.
-    replayed: u64,
+    /// Records that were read again after it, once that is known.
+    replayed: Option<u64>,
+}
+
+/// Returns the number of kills after which records were read again.
+fn telling(kills: &[Kill]) -> usize {
+    kills
+        .iter()
+        .filter(|kill| kill.replayed.is_some_and(|records| records > 0))
+        .count()
 }
 
 /// How a process ended.
@@ -83,7 +94,7 @@ impl<'a> Demo<'a> {
         let unwritable = |error: std::io::Error| {
             Failure::failed(format!("the demo's folder can't be written: {error}"))
         };
-        fs::write(folder.join("flights-2013-01.csv"), FLIGHTS).map_err(unwritable)?;
+        fs::write(folder.join(INPUT), FLIGHTS).map_err(unwritable)?;
         fs::write(folder.join("airlines.csv"), AIRLINES).map_err(unwritable)?;
         let lines = FLIGHTS
             .split(|byte| *byte == b'\n')
@@ -113,7 +124,7 @@ impl<'a> Demo<'a> {
 
         let expected = self.folder.join("expected");
         let worker = self.start(&expected, &["--parallelism", "1"])?;
-        match self.watch(worker, None, None)? {
+        match self.watch(worker, None)? {
             End::Finished => {}
             End::Killed { .. } => {
                 return Err(Failure::failed(
@@ -150,14 +161,14 @@ impl<'a> Demo<'a> {
         ];
         let mut kills: Vec<Kill> = Vec::new();
         loop {
-            let counted = kills.iter().filter(|kill| kill.replayed > 0).count();
-            let target = (counted < KILLS && kills.len() < MOST_KILLS)
-                .then(|| self.records * (counted as u64 + 1) / (KILLS as u64 + 1));
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let worker = self.start(output, &words)?;
-            match self.watch(worker, target, kills.last_mut())? {
-                End::Killed { left } => kills.push(Kill { left, replayed: 0 }),
-                End::Finished if counted < KILLS => {
+            match self.watch(worker, Some(&mut kills))? {
+                End::Killed { left } => kills.push(Kill {
+                    left,
+                    replayed: None,
+                }),
+                End::Finished if telling(&kills) < KILLS => {
                     return Err(Failure::failed(
                         "the job ended before it could be killed twice: choose a lower --rate",
                     ));
@@ -180,7 +191,7 @@ impl<'a> Demo<'a> {
     }
 
     fn start(&self, output: &Path, arguments: &[&str]) -> Result<Worker, Failure> {
-        let input = self.folder.join("flights-2013-01.csv");
+        let input = self.folder.join(INPUT);
         Worker::start(
             &input,
             output,
@@ -190,14 +201,13 @@ impl<'a> Demo<'a> {
         )
     }
 
-    /// Follows a process to its end, and kills it once it has come as far as `target` records and has a checkpoint behind it.
+    /// Follows a process to its end; where kills are counted, it is killed once it has a checkpoint behind it and has come far enough.
     fn watch(
         &mut self,
         mut worker: Worker,
-        target: Option<u64>,
-        mut kill: Option<&mut Kill>,
+        mut kills: Option<&mut Vec<Kill>>,
     ) -> Result<End, Failure> {
-        let shown = target.is_some() || kill.is_some();
+        let shown = kills.is_some();
         // What was still to be read when the last checkpoint of this process was complete.
         let mut checkpointed: Option<u64> = None;
         let mut finished = false;
@@ -230,11 +240,13 @@ impl<'a> Demo<'a> {
                     ..
                 } => {
                     last_left = left;
-                    if let Some(kill) = kill.take() {
-                        kill.replayed = left.saturating_sub(kill.left);
+                    let last = kills.as_mut().and_then(|kills| kills.last_mut());
+                    if let Some(kill) = last.filter(|kill| kill.replayed.is_none()) {
+                        let replayed = left.saturating_sub(kill.left);
+                        kill.replayed = Some(replayed);
                         let (from, replayed) = (
                             self.restored_text(restored, &positions, left),
-                            counted(kill.replayed, "record"),
+                            counted(replayed, "record"),
                         );
                         self.screen
                             .line(&format!("restored: {from}; {replayed} replayed"))?;
@@ -256,6 +268,7 @@ impl<'a> Demo<'a> {
                     last_left = last_left.min(left);
                     let read = self.records.saturating_sub(left);
                     self.screen.progress(read);
+                    let target = kills.as_deref().and_then(|kills| self.target(kills));
                     let is_due = target.is_some_and(|target| read >= target) && left > 0;
                     if is_due && !killed && checkpointed.is_some_and(|then| left < then) {
                         worker.kill();
@@ -287,6 +300,13 @@ impl<'a> Demo<'a> {
         }
     }
 
+    /// Returns after how many records the next kill is due: each comes at its share of the input.
+    fn target(&self, kills: &[Kill]) -> Option<u64> {
+        let telling = telling(kills);
+        let is_due = telling < KILLS && kills.len() < MOST_KILLS;
+        is_due.then(|| self.records * (telling as u64 + 1) / (KILLS as u64 + 1))
+    }
+
     fn restored_text(&self, restored: Option<u64>, positions: &[String], left: u64) -> String {
         let Some(id) = restored else {
             return "no checkpoint, the job begins again".into();
@@ -295,9 +315,13 @@ impl<'a> Demo<'a> {
         let at = if positions.is_empty() {
             "the end of the input".to_owned()
         } else {
-            positions.join(", ")
+            let places: Vec<String> = positions
+                .iter()
+                .map(|position| in_short(position))
+                .collect();
+            places.join(" and ")
         };
-        format!("checkpoint {id}, {read} records, offset {at}")
+        format!("checkpoint {id} of {read} records, at {at}")
     }
 
     fn conclude(self, comparison: &Comparison, kills: &[Kill]) -> Result<(), Failure> {
@@ -312,11 +336,11 @@ impl<'a> Demo<'a> {
         comparison
             .examples()
             .try_for_each(|example| self.screen.line(&example))?;
-        let replayed: u64 = kills.iter().map(|kill| kill.replayed).sum();
+        let replayed: u64 = kills.iter().filter_map(|kill| kill.replayed).sum();
         let told = format!(
-            "{}, {} after {} kills, {} replayed",
-            comparison.summary(),
+            "{}, {}; {} kills, {} replayed",
             counted(comparison.actual, "row"),
+            comparison.summary(),
             kills.len(),
             counted(replayed, "record"),
         );
@@ -326,5 +350,38 @@ impl<'a> Demo<'a> {
             self.screen.line(&format!("different: {told}"))?;
             Err(Failure::silent(Exit::Failed))
         }
+    }
+}
+
+/// Writes a position within the demo's file without the file's name and length: `offset 395527 in 0..1240829`.
+fn in_short(position: &str) -> String {
+    let place = position
+        .strip_prefix(INPUT)
+        .unwrap_or(position)
+        .trim_start();
+    let place = place.rsplit_once('/').map_or(place, |(place, _)| place);
+    format!("offset {place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_shown_without_what_is_the_same_for_all() {
+        assert_eq!(
+            in_short("flights-2013-01.csv 395527 in 0..1240829/2481495"),
+            "offset 395527 in 0..1240829"
+        );
+        assert_eq!(
+            in_short("flights-2013-01.csv 802016/2481495"),
+            "offset 802016"
+        );
+    }
+
+    #[test]
+    fn only_a_kill_with_replayed_records_tells_something() {
+        let kill = |replayed| Kill { left: 0, replayed };
+        assert_eq!(telling(&[kill(Some(3)), kill(Some(0)), kill(None)]), 1);
     }
 }

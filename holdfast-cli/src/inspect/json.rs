@@ -2,13 +2,18 @@ use checkpoint_storage::{OperatorMetadata, StoredCheckpoint, VerifyReport};
 use serde_json::{Value, json};
 use state_api::{EntryCount, StateHandle, StateMeta, TypeMeta};
 
+use super::broadcast::BroadcastCounts;
 use super::objects::{
     Piece, ShownState, bytes_of, hash_text, kind_text, object_totals, pieces, states,
 };
 use crate::run::shown;
 
 /// Describes a checkpoint.
-pub(crate) fn checkpoint(found: &StoredCheckpoint, report: Option<&VerifyReport>) -> Value {
+pub(crate) fn checkpoint(
+    found: &StoredCheckpoint,
+    report: Option<&VerifyReport>,
+    counts: &BroadcastCounts,
+) -> Value {
     let metadata = &found.metadata;
     let (objects, object_bytes) = object_totals(metadata);
     let mut value = json!({
@@ -30,7 +35,7 @@ pub(crate) fn checkpoint(found: &StoredCheckpoint, report: Option<&VerifyReport>
         "hooks": metadata.hooks.iter().map(|hook| json!({
             "name": hook.name.as_ref(), "version": hook.version, "bytes": hook.bytes.len(),
         })).collect::<Vec<_>>(),
-        "operators": metadata.operators.iter().map(operator).collect::<Vec<_>>(),
+        "operators": metadata.operators.iter().map(|each| operator(each, counts)).collect::<Vec<_>>(),
     });
     if let Some(report) = report {
         value["verified"] = json!({
@@ -47,7 +52,7 @@ pub(crate) fn checkpoint(found: &StoredCheckpoint, report: Option<&VerifyReport>
     value
 }
 
-fn operator(operator: &OperatorMetadata) -> Value {
+fn operator(operator: &OperatorMetadata, counts: &BroadcastCounts) -> Value {
     let (total, new) = bytes_of(operator);
     json!({
         "uid": operator.uid.as_str(),
@@ -58,7 +63,7 @@ fn operator(operator: &OperatorMetadata) -> Value {
         "finished": operator.is_finished(),
         "total_bytes": total,
         "new_bytes": new,
-        "states": states(operator).iter().map(state).collect::<Vec<_>>(),
+        "states": states(operator, counts).iter().map(state).collect::<Vec<_>>(),
         "parts": pieces(operator).iter().map(part).collect::<Vec<_>>(),
     })
 }
@@ -74,8 +79,9 @@ fn state(state: &ShownState<'_>) -> Value {
         ttl_ms,
     } = state.meta;
     let (entries, exact) = match state.entries {
-        EntryCount::Exact(n) => (n, true),
-        EntryCount::Estimate(n) => (n, false),
+        None => (None, false),
+        Some(EntryCount::Exact(n)) => (Some(n), true),
+        Some(EntryCount::Estimate(n)) => (Some(n), false),
     };
     json!({
         "name": name.as_ref(),

@@ -1,5 +1,3 @@
-use std::fmt::Write;
-
 use checkpoint_storage::layout::{ATTEMPTS, checkpoint_of_folder};
 use checkpoint_storage::{
     CheckpointState, ListedCheckpoint, StoreEntry, StoreRoot, list_checkpoints,
@@ -134,7 +132,7 @@ impl Job {
         }
         for listed in &self.checkpoints {
             if let CheckpointState::Damaged(error) = &listed.state {
-                drop(writeln!(out, "  {}: {}", listed.name, plain(error)));
+                out.push_str(&format!("  {}: {}\n", listed.name, plain(error)));
             }
         }
         out

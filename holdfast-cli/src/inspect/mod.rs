@@ -1,4 +1,5 @@
 //! `holdfast list` and `holdfast show`: what is in a folder of checkpoints, and in one of them.
+mod broadcast;
 mod json;
 mod list;
 mod objects;

@@ -7,17 +7,23 @@ use state_api::{
     StateMeta,
 };
 
+use super::broadcast::BroadcastCounts;
+
 /// One state of an operator, over all its subtasks.
 pub(crate) struct ShownState<'a> {
     pub(crate) meta: &'a StateMeta,
     /// How operator state is dealt out; `None` for keyed state.
     pub(crate) mode: Option<OperatorStateMode>,
-    pub(crate) entries: EntryCount,
+    /// Entries of all subtasks; of broadcast state those of one, since all have the same. `None` when nobody knows.
+    pub(crate) entries: Option<EntryCount>,
 }
 
-/// Returns the states of an operator, each once, with the entries of all subtasks.
-pub(crate) fn states(operator: &OperatorMetadata) -> Vec<ShownState<'_>> {
-    let mut found: BTreeMap<(bool, &str), ShownState<'_>> = BTreeMap::new();
+/// Returns the states of an operator, each once.
+pub(crate) fn states<'a>(
+    operator: &'a OperatorMetadata,
+    broadcast: &BroadcastCounts,
+) -> Vec<ShownState<'a>> {
+    let mut found: BTreeMap<(bool, &str), ShownState<'a>> = BTreeMap::new();
     for subtask in &operator.subtasks {
         for state in subtask
             .snapshot
@@ -27,11 +33,11 @@ pub(crate) fn states(operator: &OperatorMetadata) -> Vec<ShownState<'_>> {
         {
             found
                 .entry((false, &state.meta.name))
-                .and_modify(|shown| shown.entries = sum(shown.entries, state.entries))
+                .and_modify(|shown| shown.entries = sum(shown.entries, Some(state.entries)))
                 .or_insert(ShownState {
                     meta: &state.meta,
                     mode: None,
-                    entries: state.entries,
+                    entries: Some(state.entries),
                 });
         }
         for part in subtask
@@ -40,10 +46,21 @@ pub(crate) fn states(operator: &OperatorMetadata) -> Vec<ShownState<'_>> {
             .iter()
             .flat_map(|handle| &handle.states)
         {
-            let entries = EntryCount::Exact(part.elements.len() as u64);
+            let is_broadcast = part.mode == OperatorStateMode::Broadcast;
+            let entries = if is_broadcast {
+                let key = (operator.uid.to_string(), part.meta.name.to_string());
+                broadcast.get(&key).copied()
+            } else {
+                Some(part.elements.len() as u64)
+            };
+            let entries = entries.map(EntryCount::Exact);
             found
                 .entry((true, &part.meta.name))
-                .and_modify(|shown| shown.entries = sum(shown.entries, entries))
+                .and_modify(|shown| {
+                    if !is_broadcast {
+                        shown.entries = sum(shown.entries, entries);
+                    }
+                })
                 .or_insert(ShownState {
                     meta: &part.meta,
                     mode: Some(part.mode),
@@ -54,21 +71,24 @@ pub(crate) fn states(operator: &OperatorMetadata) -> Vec<ShownState<'_>> {
     found.into_values().collect()
 }
 
-fn sum(a: EntryCount, b: EntryCount) -> EntryCount {
-    match (a, b) {
-        (EntryCount::Exact(a), EntryCount::Exact(b)) => EntryCount::Exact(a.saturating_add(b)),
-        (
-            EntryCount::Exact(a) | EntryCount::Estimate(a),
-            EntryCount::Exact(b) | EntryCount::Estimate(b),
-        ) => EntryCount::Estimate(a.saturating_add(b)),
-    }
+fn sum(a: Option<EntryCount>, b: Option<EntryCount>) -> Option<EntryCount> {
+    let count = |entries| match entries {
+        EntryCount::Exact(n) | EntryCount::Estimate(n) => n,
+    };
+    let (a, b) = (a?, b?);
+    let both = count(a).saturating_add(count(b));
+    Some(match (a, b) {
+        (EntryCount::Exact(_), EntryCount::Exact(_)) => EntryCount::Exact(both),
+        _ => EntryCount::Estimate(both),
+    })
 }
 
 /// Writes a number of entries; an estimate is marked.
-pub(crate) fn entries_text(entries: EntryCount) -> String {
+pub(crate) fn entries_text(entries: Option<EntryCount>) -> String {
     match entries {
-        EntryCount::Exact(n) => crate::terminal::grouped(n),
-        EntryCount::Estimate(n) => format!("~{}", crate::terminal::grouped(n)),
+        None => "?".into(),
+        Some(EntryCount::Exact(n)) => crate::terminal::grouped(n),
+        Some(EntryCount::Estimate(n)) => format!("~{}", crate::terminal::grouped(n)),
     }
 }
 

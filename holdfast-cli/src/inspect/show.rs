@@ -1,14 +1,13 @@
-use std::fmt::Write;
-
 use checkpoint_storage::{OperatorMetadata, StoredCheckpoint, VerifyReport, verify};
 use state_api::StateHandle;
 
+use super::broadcast::BroadcastCounts;
 use super::objects::{
     bytes_of, entries_text, hash_text, kind_text, object_text, object_totals, pieces, states,
     types_text,
 };
 use super::table::Table;
-use super::{io_runtime, json};
+use super::{broadcast, io_runtime, json};
 use crate::args::ShowArgs;
 use crate::date::time_text;
 use crate::failure::{Exit, Failure};
@@ -26,10 +25,11 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
         true => Some(io.block_on(verify(&found, []))?),
         false => None,
     };
+    let counts = io.block_on(broadcast::counts(&found));
     let text = if args.json {
-        format!("{}\n", json::checkpoint(&found, report.as_ref()))
+        format!("{}\n", json::checkpoint(&found, report.as_ref(), &counts))
     } else {
-        in_words(&found, report.as_ref(), args.objects)
+        in_words(&found, report.as_ref(), &counts, args.objects)
     };
     terminal::print(&text)?;
     match report {
@@ -39,10 +39,15 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     .map_err(|failure| Failure::new(Exit::Damaged, failure.line()))
 }
 
-fn in_words(found: &StoredCheckpoint, report: Option<&VerifyReport>, with_objects: bool) -> String {
+fn in_words(
+    found: &StoredCheckpoint,
+    report: Option<&VerifyReport>,
+    counts: &BroadcastCounts,
+    with_objects: bool,
+) -> String {
     let metadata = &found.metadata;
     let mut out = String::new();
-    let mut fact = |name: &str, value: String| drop(writeln!(out, "{name:<11} {value}"));
+    let mut fact = |name: &str, value: String| out.push_str(&format!("{name:<11} {value}\n"));
     fact(
         "checkpoint",
         format!(
@@ -103,7 +108,7 @@ fn in_words(found: &StoredCheckpoint, report: Option<&VerifyReport>, with_object
     }
     for operator in &metadata.operators {
         out.push('\n');
-        out.push_str(&operator_in_words(operator, with_objects));
+        out.push_str(&operator_in_words(operator, counts, with_objects));
     }
     if let Some(report) = report.filter(|report| !report.faults.is_empty()) {
         out.push_str("\nfaults\n");
@@ -112,9 +117,8 @@ fn in_words(found: &StoredCheckpoint, report: Option<&VerifyReport>, with_object
                 .subtask
                 .map(|index| format!(", subtask {index}"))
                 .unwrap_or_default();
-            drop(writeln!(
-                out,
-                "  {}: {} (operator {}{subtask})",
+            out.push_str(&format!(
+                "  {}: {} (operator {}{subtask})\n",
                 object_text(&fault.object),
                 fault.reason,
                 fault.operator
@@ -124,7 +128,11 @@ fn in_words(found: &StoredCheckpoint, report: Option<&VerifyReport>, with_object
     out
 }
 
-fn operator_in_words(operator: &OperatorMetadata, with_objects: bool) -> String {
+fn operator_in_words(
+    operator: &OperatorMetadata,
+    counts: &BroadcastCounts,
+    with_objects: bool,
+) -> String {
     let mut out = String::new();
     let (total, new) = bytes_of(operator);
     let finished = operator
@@ -136,9 +144,8 @@ fn operator_in_words(operator: &OperatorMetadata, with_objects: bool) -> String 
         0 => String::new(),
         n => format!(", {} finished", grouped(n)),
     };
-    drop(writeln!(
-        out,
-        "operator {}{}\n  {} of {}{ended}, hash {}, {} ({} new)",
+    out.push_str(&format!(
+        "operator {}{}\n  {} of {}{ended}, hash {}, {} ({} new)\n",
         operator.uid,
         operator
             .name
@@ -163,7 +170,7 @@ fn operator_in_words(operator: &OperatorMetadata, with_objects: bool) -> String 
         ],
         &[2],
     );
-    for state in states(operator) {
+    for state in states(operator, counts) {
         let meta = state.meta;
         table.row([
             meta.name.to_string(),

@@ -134,9 +134,11 @@ impl Checkpoints {
                     ErrorKind::Unsupported => ErrorKind::Unsupported,
                     _ => ErrorKind::Config,
                 };
-                Error::new(kind, "checkpoints can't be written")
-                    .with("folder", shown(checkpoints.url()))
-                    .caused_by(cause)
+                Error::new(
+                    kind,
+                    format!("checkpoints can't be written: {}", innermost(&cause)),
+                )
+                .with("folder", shown(checkpoints.url()))
             })?;
         let listed = list_checkpoints(job).await?;
         let newest = listed
@@ -176,6 +178,18 @@ impl Checkpoints {
             Place::Folder { job, .. } => Some(shown(&format!("{}/chk-{id}", job.url()))),
             Place::Nowhere | Place::Memory => None,
         }
+    }
+}
+
+/// Returns what the operating system said: the rest names files of the probe.
+fn innermost(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    match cause.downcast_ref::<Error>() {
+        Some(error) => error.message().to_owned(),
+        None => cause.to_string(),
     }
 }
 

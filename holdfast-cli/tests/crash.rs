@@ -1,0 +1,263 @@
+//! The job `flights`, killed by SIGKILL at random points of every phase, ends with the rows of a run that was never killed.
+//!
+//! `HOLDFAST_SEED` repeats a run, `HOLDFAST_KILLS` asks for more kills.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use support::{Random, Worker, arg, every_nth_flight, rows, rows_of, run, text};
+
+const SIGKILL: i32 = 9;
+
+/// Phases that the process itself is asked to die in.
+const PHASES: [&str; 5] = ["aligning", "sync", "async", "publish", "commit"];
+
+const BEFORE_FIRST: &str = "before the first checkpoint";
+
+/// How a process is killed.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    /// By itself, when it comes into a phase for the n-th time.
+    Phase(&'static str, u32),
+    /// From outside, before anything has become a checkpoint.
+    BeforeFirstCheckpoint,
+    /// From outside, after it has told so many things.
+    After(u32),
+}
+
+/// One job, killed some times and then left to finish.
+struct Trial {
+    seed: u64,
+    backend: &'static str,
+    blows: Vec<Blow>,
+}
+
+impl Trial {
+    /// Trials take turns through the phases, so that each of them comes often enough; the rest is chance.
+    fn new(number: u64, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let first = match number % 7 {
+            6 => Blow::BeforeFirstCheckpoint,
+            5 => Blow::After(random.from_one_to(40)),
+            phase => Blow::Phase(
+                PHASES[usize::try_from(phase).unwrap()],
+                random.from_one_to(4),
+            ),
+        };
+        let second = match random.from_one_to(10) {
+            1..=5 => Blow::Phase(random.of(&PHASES), random.from_one_to(3)),
+            6 => Blow::BeforeFirstCheckpoint,
+            _ => Blow::After(random.from_one_to(40)),
+        };
+        let backend = random.of(&["hashmap", "reference"]);
+        Self {
+            seed,
+            backend,
+            blows: vec![first, second],
+        }
+    }
+
+    /// Runs the trial; returns where it was hit.
+    fn run(&self, input: &Path, expected: &[String]) -> Vec<&'static str> {
+        let mut random = Random::new(self.seed.wrapping_add(1));
+        let folder = tempfile::tempdir().unwrap();
+        let (output, checkpoints) = (folder.path().join("out"), folder.path().join("checkpoints"));
+        let mut hits = Vec::new();
+        let mut any_checkpoint = false;
+        for blow in self.blows.iter().map(Some).chain([None]) {
+            let parallelism = random.of(&["1", "2", "4"]);
+            let inline = random.of(&["0", "20kb"]);
+            let inline = format!("execution.checkpointing.data-inline-threshold={inline}");
+            let strike = match blow {
+                Some(Blow::Phase(phase, nth)) => format!("{phase}:{nth}"),
+                _ => "sync:1000000".into(),
+            };
+            let interval = if matches!(blow, Some(Blow::BeforeFirstCheckpoint)) {
+                "10s"
+            } else {
+                "25ms"
+            };
+            let worker = Worker::start(&[
+                "--input",
+                arg(input),
+                "--output",
+                arg(&output),
+                "--checkpoints",
+                arg(&checkpoints),
+                "--from",
+                "latest",
+                "--interval",
+                interval,
+                "--rate",
+                "6000",
+                "--backend",
+                self.backend,
+                "--parallelism",
+                parallelism,
+                "-D",
+                &inline,
+                "--failpoint",
+                &strike,
+            ]);
+            match blow {
+                None => worker.finish(),
+                Some(Blow::Phase(phase, _)) => {
+                    let (told, status, errors) = worker.rest();
+                    any_checkpoint |= told.iter().any(|event| event["event"] == "completed");
+                    if status.signal() == Some(SIGKILL) {
+                        hits.push(*phase);
+                    } else {
+                        assert!(status.success(), "seed {}: {status} {errors}", self.seed);
+                    }
+                }
+                Some(from_outside) => {
+                    let events = match from_outside {
+                        Blow::After(events) => *events,
+                        _ => 3,
+                    };
+                    let hit = killed_after(worker, events, &mut any_checkpoint);
+                    hits.extend(hit.then_some(if any_checkpoint {
+                        "anywhere"
+                    } else {
+                        BEFORE_FIRST
+                    }));
+                }
+            }
+        }
+        let found = rows(&output);
+        assert!(
+            found == expected,
+            "seed {}, hit {hits:?}: {} rows, not {}",
+            self.seed,
+            found.len(),
+            expected.len()
+        );
+        hits
+    }
+}
+
+/// Kills a process after it has told so many things; returns whether it was alive.
+fn killed_after(mut worker: Worker, events: u32, any_checkpoint: &mut bool) -> bool {
+    for _ in 0..events {
+        match worker.next() {
+            None => return false,
+            Some(event) => {
+                *any_checkpoint |= event["event"] == "completed";
+                if event["event"] == "finished" {
+                    worker.finish();
+                    return false;
+                }
+            }
+        }
+    }
+    worker.kill();
+    true
+}
+
+#[test]
+fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
+    let from_environment = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let seed = from_environment("HOLDFAST_SEED").unwrap_or(20_130_101);
+    let wanted = from_environment("HOLDFAST_KILLS").unwrap_or(50);
+    println!("HOLDFAST_SEED={seed}");
+    let folder = tempfile::tempdir().unwrap();
+    let input = every_nth_flight(folder.path(), 9);
+    let expected = rows_of(&input, &[]);
+    assert!(expected.len() > 300);
+
+    let next = AtomicU64::new(0);
+    let hits = Mutex::new(BTreeMap::<&str, u64>::new());
+    let enough = || {
+        let hits = hits.lock().unwrap();
+        let often = |phase: &&str| hits.get(phase).copied().unwrap_or(0) >= 3;
+        hits.values().sum::<u64>() >= wanted && PHASES.iter().chain(&[BEFORE_FIRST]).all(often)
+    };
+    let work = || {
+        while !enough() {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            assert!(
+                number < wanted * 4,
+                "some phase is never reached: {:?}",
+                hits.lock().unwrap()
+            );
+            let trial = Trial::new(number, seed.wrapping_add(number.wrapping_mul(0x9E37_79B9)));
+            for hit in trial.run(&input, &expected) {
+                *hits.lock().unwrap().entry(hit).or_default() += 1;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(work);
+        }
+    });
+    let hits = hits.into_inner().unwrap();
+    println!(
+        "{} kills in {} jobs:",
+        hits.values().sum::<u64>(),
+        next.into_inner()
+    );
+    hits.iter()
+        .for_each(|(phase, times)| println!("  {times:>3} {phase}"));
+}
+
+#[test]
+fn the_demo_ends_identical_on_both_backends() {
+    for backend in ["hashmap", "reference"] {
+        let output = run(&["demo", "--rate", "15000", "--backend", backend]);
+        let told = text(&output.stdout);
+        assert!(output.status.success(), "{told}{}", text(&output.stderr));
+        assert!(
+            told.lines().last().unwrap().starts_with("identical: "),
+            "{told}"
+        );
+        assert!(told.matches("SIGKILL").count() >= 2, "{told}");
+        let replayed: Vec<&str> = told
+            .lines()
+            .filter(|line| line.starts_with("restored: checkpoint"))
+            .collect();
+        assert!(
+            replayed
+                .iter()
+                .filter(|line| !line.ends_with(" 0 records replayed"))
+                .count()
+                >= 2,
+            "{told}"
+        );
+        assert!(told.contains(" show "), "{told}");
+    }
+}
+
+#[test]
+fn a_replayed_record_that_is_lost_ends_the_demo_with_different() {
+    let output = run(&[
+        "demo",
+        "--rate",
+        "15000",
+        "--parallelism",
+        "1",
+        "--failpoint",
+        "replay-skip",
+    ]);
+    let told = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{told}{}",
+        text(&output.stderr)
+    );
+    assert!(
+        told.lines().last().unwrap().starts_with("different: "),
+        "{told}"
+    );
+}

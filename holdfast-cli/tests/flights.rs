@@ -1,0 +1,140 @@
+//! The job `flights` gives the same rows at every parallelism, on both backends, and across restores.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::{Worker, arg, january, rows, rows_of};
+
+const BACKENDS: [&str; 2] = ["hashmap", "reference"];
+
+#[test]
+fn the_rows_of_january_are_those_that_counting_by_hand_gives() {
+    let rows = rows_of(&january(), &[]);
+    let mut counts = std::collections::BTreeMap::<(String, String), (u64, u64, i64)>::new();
+    for line in std::fs::read_to_string(january()).unwrap().lines().skip(1) {
+        let f: Vec<&str> = line.split(',').collect();
+        let day = format!("{}-{:0>2}-{:0>2}", f[0], f[1], f[2]);
+        let (flights, cancelled, minutes) = counts.entry((day, f[9].to_owned())).or_default();
+        *flights += 1;
+        match f[3] {
+            "NA" => *cancelled += 1,
+            _ => *minutes += f[5].parse::<i64>().unwrap(),
+        }
+    }
+    assert_eq!(rows.len(), counts.len());
+    for row in &rows {
+        let f: Vec<&str> = row.split(',').collect();
+        let (flights, cancelled, minutes) = counts[&(f[0].to_owned(), f[1].to_owned())];
+        let (given, mean) = (
+            (
+                f[f.len() - 3].parse::<u64>().unwrap(),
+                f[f.len() - 2].parse::<u64>().unwrap(),
+            ),
+            f[f.len() - 1],
+        );
+        assert_eq!(given, (flights, cancelled), "{row}");
+        if flights > cancelled {
+            let exact = minutes as f64 / (flights - cancelled) as f64;
+            assert!(
+                (mean.parse::<f64>().unwrap() - exact).abs() < 0.0051,
+                "{row}: {exact}"
+            );
+        } else {
+            assert_eq!(mean, "NA", "{row}");
+        }
+    }
+    assert!(
+        rows.iter()
+            .any(|row| row.starts_with("2013-01-01,UA,United Air Lines Inc.,165,")),
+        "{:?}",
+        &rows[..5]
+    );
+}
+
+#[test]
+fn january_is_the_same_at_parallelism_1_2_and_4_on_both_backends() {
+    same_at_every_parallelism(&january());
+}
+
+#[test]
+fn january_is_the_same_when_restored_from_2_to_4_and_from_4_to_1_in_the_middle() {
+    same_across_rescaling(&january(), 30_000);
+}
+
+/// The flights of a whole year, which are not part of the project: `HOLDFAST_FLIGHTS` names the file.
+#[test]
+fn whole_year_is_the_same_at_every_parallelism_and_across_rescaling() {
+    let Some(year) = std::env::var_os("HOLDFAST_FLIGHTS").map(PathBuf::from) else {
+        println!("skipped: HOLDFAST_FLIGHTS names no file");
+        return;
+    };
+    same_at_every_parallelism(&year);
+    same_across_rescaling(&year, 150_000);
+}
+
+fn same_at_every_parallelism(input: &Path) {
+    let expected = rows_of(input, &[]);
+    assert!(expected.len() > 400);
+    for backend in BACKENDS {
+        for parallelism in ["1", "2", "4"] {
+            let rows = rows_of(input, &["--backend", backend, "--parallelism", parallelism]);
+            assert!(
+                rows == expected,
+                "{backend} at parallelism {parallelism}: {} rows, not {}",
+                rows.len(),
+                expected.len()
+            );
+        }
+    }
+}
+
+fn same_across_rescaling(input: &Path, rate: u32) {
+    let expected = rows_of(input, &[]);
+    let rate = rate.to_string();
+    for backend in BACKENDS {
+        for (before, after) in [("2", "4"), ("4", "1")] {
+            let folder = tempfile::tempdir().unwrap();
+            let (output, checkpoints) =
+                (folder.path().join("out"), folder.path().join("checkpoints"));
+            let common = [
+                "--input",
+                arg(input),
+                "--output",
+                arg(&output),
+                "--checkpoints",
+                arg(&checkpoints),
+                "--backend",
+                backend,
+            ];
+            let slow = [
+                "--interval",
+                "50ms",
+                "--parallelism",
+                before,
+                "--rate",
+                &rate,
+            ];
+            let mut worker = Worker::start(&[&common[..], &slow].concat());
+            worker.wait_past_checkpoint();
+            worker.wait_past_checkpoint();
+            worker.kill();
+            assert!(rows(&output).len() < expected.len());
+            let mut worker = Worker::start(
+                &[&common[..], &["--parallelism", after, "--from", "latest"]].concat(),
+            );
+            let restored = worker.wait_for("running");
+            assert!(
+                restored["restored"].as_u64().unwrap() >= 2
+                    && restored["left"].as_u64().unwrap() > 0,
+                "{restored}"
+            );
+            worker.finish();
+            assert!(
+                rows(&output) == expected,
+                "{backend} from {before} to {after}"
+            );
+        }
+    }
+}
