@@ -86,7 +86,7 @@ execution.checkpointing:
   cleaner.parallel-mode: false
   checkpoints-after-tasks-finish: false
   memory-storage.max-state-size: 1 mb
-execution.state-recovery: {path: /data/sp/1, claim-mode: claim, ignore-unclaimed-state: true}
+execution.state-recovery: {path: /data/sp/1, claim-mode: no_claim, ignore-unclaimed-state: true}
 pipeline.max-parallelism: 128
 parallelism.default: 4
 ";
@@ -125,7 +125,7 @@ parallelism.default: 4
         RecoverySettings::from_configuration(&configuration),
         RecoverySettings {
             path: Some("/data/sp/1".to_owned()),
-            claim_mode: ClaimMode::Claim,
+            claim_mode: ClaimMode::NoClaim,
             ignore_unclaimed_state: true
         }
     );

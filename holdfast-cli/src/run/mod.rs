@@ -73,7 +73,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     parts.checkpoints = checkpoints.store();
     parts.events = Arc::<Listener>::clone(&listener);
     parts.failpoints = strike::failpoints(&args.failpoint);
-    parts.seed = u64::from(std::process::id());
+    parts.seed = unpredictable();
     let retention = settings.execution.checkpointing.retention;
     let handle = LocalExecution::start(job, settings.execution, parts, io.handle())?;
     let interrupted = signals::cancel_on_interrupt(&io, handle.canceller())?;
@@ -97,6 +97,12 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     // What is still being written to a store that hangs is not waited for.
     io.shutdown_background();
     result
+}
+
+/// Returns a number that whoever sends records can't know: it keeps crafted keys from colliding.
+fn unpredictable() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
 }
 
 fn io_runtime() -> Result<Runtime, Failure> {

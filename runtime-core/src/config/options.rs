@@ -103,7 +103,7 @@ options! {
 
     RECOVERY_PATH: Offered "execution.state-recovery.path" ("execution.savepoint.path") ValueKind::Text, None,
         "Checkpoint or savepoint to start from.";
-    CLAIM_MODE: Offered "execution.state-recovery.claim-mode" ("execution.savepoint-restore-mode") ValueKind::Choice(&["NO_CLAIM", "CLAIM", "LEGACY"]), Some("NO_CLAIM"),
+    CLAIM_MODE: DefaultOnly "execution.state-recovery.claim-mode" ("execution.savepoint-restore-mode") ValueKind::Choice(&["NO_CLAIM", "CLAIM", "LEGACY"]), Some("NO_CLAIM"),
         "Who owns the snapshot that the job starts from.";
     IGNORE_UNCLAIMED: Offered "execution.state-recovery.ignore-unclaimed-state" ("execution.savepoint.ignore-unclaimed-state") ValueKind::Bool, Some("false"),
         "Whether state without an operator is dropped rather than refused.";
