@@ -55,4 +55,5 @@ impl ByteStore for Tree {
 fn main() {
     let tree = backend_testkit::ByteBackend::new("tree", |_| Ok(Box::new(Tree::default())));
     backend_testkit::Suite::run(&(Arc::new(tree) as _));
+    println!("the store keeps {} rules", backend_testkit::Suite::rules().len());
 }

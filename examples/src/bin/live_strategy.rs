@@ -1,9 +1,9 @@
 //! How do I write a snapshot strategy over live tables? This one writes full snapshots and counts them.
 use futures_util::future::LocalBoxFuture;
-use managed_state::format::{FrozenTablesSnapshot, load_tables};
+use managed_state::format::{CANONICAL, FrozenTablesSnapshot, load_tables};
 use state_api::{
     BackendContext, BackendFactory, CheckpointId, FrozenTables, KeyedBackend, KeyedHandle, LiveSnapshots, LoadTables,
-    RestoreContext, Result, Snapshot, SnapshotRequest,
+    RestoreContext, Result, Snapshot, SnapshotKind, SnapshotRequest,
 };
 
 /// The word under which this strategy's snapshots stand in handles.
@@ -18,11 +18,12 @@ struct Counted {
 impl LiveSnapshots for Counted {
     fn snapshot(
         &mut self,
-        _request: &SnapshotRequest,
+        request: &SnapshotRequest,
         tables: Box<dyn FrozenTables>,
     ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
         self.taken += 1;
-        Ok(Box::new(FrozenTablesSnapshot::new(tables, FORMAT)))
+        let canonical = request.kind == SnapshotKind::CanonicalSavepoint;
+        Ok(Box::new(FrozenTablesSnapshot::new(tables, if canonical { CANONICAL } else { FORMAT })))
     }
 
     fn restore<'a>(
@@ -53,6 +54,6 @@ impl BackendFactory for CountedBackend {
 }
 
 fn main() {
-    backend_testkit::Suite::run(&(std::sync::Arc::new(CountedBackend) as std::sync::Arc<dyn BackendFactory>));
+    backend_testkit::Suite::run(&(std::sync::Arc::new(CountedBackend) as _));
     println!("the strategy keeps {} rules", backend_testkit::Suite::rules().len());
 }
