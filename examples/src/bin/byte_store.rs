@@ -5,10 +5,11 @@ use state_api::{BatchEntry, ByteStore, ByteView, Column, Page, Result, WriteBatc
 
 /// Columns by number, shared with views; the first write after a view copies what it touches.
 #[derive(Clone, Default)]
-struct Tree(Vec<(String, Arc<BTreeMap<Vec<u8>, Vec<u8>>>)>);
+struct Tree(Vec<(String, Arc<Pairs>)>);
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Tree {
-    fn map(&mut self, column: Column) -> Result<&mut BTreeMap<Vec<u8>, Vec<u8>>> {
+    fn map(&mut self, column: Column) -> Result<&mut Pairs> {
         let found = self.0.get_mut(column.0 as usize).ok_or_else(|| unknown_column(column))?;
         Ok(Arc::make_mut(&mut found.1))
     }
@@ -55,5 +56,4 @@ impl ByteStore for Tree {
 fn main() {
     let tree = backend_testkit::ByteBackend::new("tree", |_| Ok(Box::new(Tree::default())));
     backend_testkit::Suite::run(&(Arc::new(tree) as _));
-    println!("the store keeps {} rules", backend_testkit::Suite::rules().len());
 }
