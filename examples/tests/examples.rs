@@ -1,0 +1,50 @@
+//! Each example runs to its end; it checks its own result.
+use std::process::Command;
+
+fn run(example: &str) -> String {
+    let output = Command::new(example).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn a_word_count_counts() {
+    assert!(run(env!("CARGO_BIN_EXE_wordcount")).contains("2000"));
+}
+
+#[test]
+fn another_backend_gives_the_same_results() {
+    let said = run(env!("CARGO_BIN_EXE_switch_backend"));
+    assert!(said.contains("agree on 10000 results"), "{said}");
+    assert!(said.contains("known: hashmap, reference"), "{said}");
+}
+
+#[test]
+fn an_embedded_loop_recovers_from_its_last_checkpoint() {
+    let said = run(env!("CARGO_BIN_EXE_embed"));
+    assert_eq!(said, "restored checkpoint 5, going on at 500\n");
+}
+
+#[test]
+fn a_strategy_of_ones_own_keeps_every_rule() {
+    run(env!("CARGO_BIN_EXE_live_strategy"));
+}
+
+#[test]
+fn a_byte_store_of_ones_own_keeps_every_rule() {
+    run(env!("CARGO_BIN_EXE_byte_store"));
+}
+
+#[test]
+fn an_example_has_less_than_60_lines() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines < 60, "{} has {lines} lines", path.display());
+        seen += 1;
+    }
+    assert_eq!(seen, 5);
+}
