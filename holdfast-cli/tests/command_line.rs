@@ -154,8 +154,10 @@ fn wrong_arguments_are_one_line_and_exit_code_2() {
         (vec!["show", "/no/such"], "/no/such"),
         (vec!["show", empty], "no complete checkpoint"),
     ] {
-        let line = one_error_line(&run(&arguments), 2);
+        let output = run(&arguments);
+        let line = one_error_line(&output, 2);
         assert!(line.contains(told), "{arguments:?}: {line}");
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{arguments:?}");
     }
 }
 

@@ -44,16 +44,13 @@ impl Trial {
         let mut random = Random::new(seed);
         let first = match number % 7 {
             6 => Blow::BeforeFirstCheckpoint,
-            5 => Blow::After(random.from_one_to(40)),
-            phase => Blow::Phase(
-                PHASES[usize::try_from(phase).unwrap()],
-                random.from_one_to(4),
-            ),
+            5 => Blow::After(random.one_to(40)),
+            phase => Blow::Phase(PHASES[usize::try_from(phase).unwrap()], random.one_to(4)),
         };
-        let second = match random.from_one_to(10) {
-            1..=5 => Blow::Phase(random.of(&PHASES), random.from_one_to(3)),
+        let second = match random.one_to(10) {
+            1..=5 => Blow::Phase(random.of(&PHASES), random.one_to(3)),
             6 => Blow::BeforeFirstCheckpoint,
-            _ => Blow::After(random.from_one_to(40)),
+            _ => Blow::After(random.one_to(40)),
         };
         let backend = random.of(&["hashmap", "reference"]);
         Self {

@@ -42,7 +42,7 @@ impl Place {
         // Every byte of state is an object of its own, so that there is something to write and to delete.
         let inline = [
             "--interval",
-            "30ms",
+            "300ms",
             "--parallelism",
             "2",
             "-D",
@@ -53,7 +53,7 @@ impl Place {
 
     /// Starts a run and freezes it behind a checkpoint.
     fn frozen(&self) -> Worker {
-        let mut worker = self.start(&["--rate", "2000"]);
+        let mut worker = self.start(&["--rate", "1500"]);
         worker.wait_past_checkpoint();
         worker.signal(Signal::STOP);
         worker
@@ -91,24 +91,11 @@ fn a_run_thawed_after_its_successor_has_finished_changes_no_file() {
             path.display()
         );
     }
-    // A checkpoint that it had begun may have left objects of its own name: no metadata names them, and the next start clears them away.
     let new: Vec<_> = after
         .keys()
         .filter(|path| !before.contains_key(*path))
         .collect();
-    for path in &new {
-        let (name, folder) = (
-            path.file_name().unwrap().to_string_lossy(),
-            path.parent().unwrap(),
-        );
-        assert!(
-            name.starts_with("1-") && !folder.join("_metadata").exists(),
-            "{} is new",
-            path.display()
-        );
-    }
-    place.start(&["--from", "latest"]).finish();
-    assert!(new.iter().all(|path| !path.exists()), "{new:?}");
+    assert!(new.is_empty(), "{new:?}");
     place.check_rows();
 }
 
@@ -116,7 +103,7 @@ fn a_run_thawed_after_its_successor_has_finished_changes_no_file() {
 fn a_run_thawed_while_its_successor_runs_leaves_it_alone() {
     let place = Place::new();
     let frozen = place.frozen();
-    let mut successor = place.start(&["--from", "latest", "--rate", "4000"]);
+    let mut successor = place.start(&["--from", "latest", "--rate", "2500"]);
     successor.wait_past_checkpoint();
     frozen.signal(Signal::CONT);
     check_fenced(frozen);

@@ -75,6 +75,9 @@ impl Checkpoint {
     }
 }
 
+/// Its name, and what it does to a file.
+type Damage = (&'static str, fn(&Path));
+
 fn flip_a_byte(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     let middle = bytes.len() / 2;
@@ -177,7 +180,7 @@ fn jobs_and_their_checkpoints_are_listed_from_the_folder_above_and_from_the_job_
 
 #[test]
 fn whole_objects_are_verified_and_a_flipped_byte_a_missing_and_a_truncated_object_are_named() {
-    let damages: [(&str, fn(&Path)); 3] = [
+    let damages: [Damage; 3] = [
         ("flipped", flip_a_byte),
         ("missing", |path| std::fs::remove_file(path).unwrap()),
         ("truncated", |path| {

@@ -210,6 +210,7 @@ impl<'a> Demo<'a> {
         let shown = kills.is_some();
         // What was still to be read when the last checkpoint of this process was complete.
         let mut checkpointed: Option<u64> = None;
+        let mut under_way = false;
         let mut finished = false;
         let mut killed = false;
         let mut last_left = self.records;
@@ -259,6 +260,7 @@ impl<'a> Demo<'a> {
                     left,
                 } if shown => {
                     checkpointed = Some(left);
+                    under_way = false;
                     last_left = last_left.min(left);
                     let size = bytes(size);
                     let read = grouped(self.records.saturating_sub(left));
@@ -268,9 +270,10 @@ impl<'a> Demo<'a> {
                     last_left = last_left.min(left);
                     let read = self.records.saturating_sub(left);
                     self.screen.progress(read);
-                    let target = kills.as_deref().and_then(|kills| self.target(kills));
-                    let is_due = target.is_some_and(|target| read >= target) && left > 0;
-                    if is_due && !killed && checkpointed.is_some_and(|then| left < then) {
+                    let due = kills
+                        .as_deref()
+                        .is_some_and(|kills| self.is_due(kills, left, checkpointed));
+                    if due && !killed && !under_way {
                         worker.kill();
                         killed = true;
                         self.screen.line(&format!(
@@ -281,6 +284,7 @@ impl<'a> Demo<'a> {
                     }
                 }
                 WorkerEvent::Aborted { checkpoint, reason } => {
+                    under_way = false;
                     self.screen
                         .line(&format!("checkpoint {checkpoint} was given up: {reason}"))?;
                 }
@@ -293,18 +297,29 @@ impl<'a> Demo<'a> {
                         self.screen.progress(self.records);
                     }
                 }
-                WorkerEvent::Completed { .. }
-                | WorkerEvent::Progress { .. }
-                | WorkerEvent::Triggered { .. } => {}
+                WorkerEvent::Triggered { .. } => under_way = true,
+                WorkerEvent::Completed { .. } | WorkerEvent::Progress { .. } => {}
             }
         }
     }
 
-    /// Returns after how many records the next kill is due: each comes at its share of the input.
-    fn target(&self, kills: &[Kill]) -> Option<u64> {
+    /// Tells whether the next kill is due: each comes at its share of the input, in the middle between two checkpoints, so
+    /// that there is one to come back to and something to replay.
+    fn is_due(&self, kills: &[Kill], left: u64, checkpointed: Option<u64>) -> bool {
         let telling = telling(kills);
-        let is_due = telling < KILLS && kills.len() < MOST_KILLS;
-        is_due.then(|| self.records * (telling as u64 + 1) / (KILLS as u64 + 1))
+        let (read, share) = (
+            self.records.saturating_sub(left),
+            self.records / (KILLS as u64 + 1),
+        );
+        let target = share * (telling as u64 + 1);
+        let behind_checkpoint = checkpointed.map_or(0, |then| then.saturating_sub(left));
+        let between = u64::from(self.args.rate)
+            * u64::try_from(self.interval().as_millis()).unwrap_or(1000)
+            / 1000;
+        // Whoever is late must not wait for the middle for ever.
+        let in_the_middle = behind_checkpoint <= between * 3 / 4 || read > target + share / 2;
+        let wanted = telling < KILLS && kills.len() < MOST_KILLS;
+        wanted && left > 0 && read >= target && behind_checkpoint > between / 4 && in_the_middle
     }
 
     fn restored_text(&self, restored: Option<u64>, positions: &[String], left: u64) -> String {

@@ -23,6 +23,8 @@ pub(crate) struct Listener {
     running: AtomicBool,
     /// The newest checkpoint that the job can go on from.
     last: Mutex<Option<CheckpointId>>,
+    /// What is said only if the run does not fail for the same reason right away.
+    held: Mutex<Option<String>>,
 }
 
 impl Listener {
@@ -33,6 +35,7 @@ impl Listener {
             attempt: AtomicU64::new(0),
             running: AtomicBool::new(false),
             last: Mutex::new(None),
+            held: Mutex::new(None),
         }
     }
 
@@ -54,6 +57,16 @@ impl Listener {
                 records: self.records(),
             });
         }
+    }
+
+    /// Says what was held back.
+    pub(crate) fn say_held(&self) {
+        let held = self
+            .held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        held.iter().for_each(|line| say(line));
     }
 
     fn note(&self, id: CheckpointId) {
@@ -157,8 +170,16 @@ impl JobEvents for Listener {
             if matches!(event, JobEvent::Running { .. }) {
                 self.running.store(true, Ordering::Release);
             }
-        } else if let Some(words) = self.in_words(event) {
-            say(&words);
+            return;
+        }
+        if !matches!(event, JobEvent::RunFailed { .. }) {
+            self.say_held();
+        }
+        let words = self.in_words(event);
+        if matches!(event, JobEvent::CheckpointAborted { .. }) {
+            *self.held.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        } else {
+            words.iter().for_each(|line| say(line));
         }
     }
 }

@@ -40,13 +40,6 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
     let checkpoints = Checkpoints::of(&settings, io.handle())?;
     let quiet = args.events;
-    if !quiet {
-        say(&checkpoints.announcement());
-        settings
-            .warnings
-            .iter()
-            .for_each(|warning| say(&format!("warning: {warning}")));
-    }
     let input = input_of(&args)?;
     let output = Output::of(args.output.as_deref(), args.job);
     let found = io.block_on(checkpoints.look(&settings.execution.restore))?;
@@ -54,12 +47,6 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         output.check_unused()?;
     }
     output.check_writable()?;
-    if !quiet {
-        found
-            .note
-            .iter()
-            .for_each(|note| say(&format!("note: {note}")));
-    }
 
     let reading = Reading::new(args.events);
     let mut job = Job::new(args.job.as_str()).parallelism(settings.parallelism.parallelism);
@@ -67,6 +54,15 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         job = job.max_parallelism(groups);
     }
     output.attach(&rows(&job, &input, &args, &reading)?);
+    if !quiet {
+        say(&checkpoints.announcement());
+        let warnings = settings
+            .warnings
+            .iter()
+            .map(|warning| format!("warning: {warning}"));
+        let notes = found.note.iter().map(|note| format!("note: {note}"));
+        warnings.chain(notes).for_each(|line| say(&line));
+    }
 
     let listener = Arc::new(Listener::new(quiet, Arc::clone(&reading)));
     let mut parts = JobParts::new(settings.backend, Arc::new(SystemClock));
@@ -178,6 +174,9 @@ fn conclude(
             .map(|_| resume_command(std::env::args()))
             .unwrap_or_default()
     };
+    if outcome.is_ok() {
+        listener.say_held();
+    }
     match outcome {
         Ok(outcome) if outcome.status == JobStatus::Finished => {
             listener.finished();

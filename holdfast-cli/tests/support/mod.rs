@@ -211,7 +211,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub(crate) fn from_one_to(&mut self, most: u32) -> u32 {
+    pub(crate) fn one_to(&mut self, most: u32) -> u32 {
         u32::try_from(self.next() % u64::from(most)).unwrap() + 1
     }
 

@@ -50,6 +50,14 @@ pub trait CheckpointStore: Send + Sync {
     fn load<'a>(&'a self, from: &'a RestoreFrom)
     -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>>;
 
+    /// Looks whether a newer attempt has taken over, before anything is written for a checkpoint; `None` where there is
+    /// nobody who could.
+    ///
+    /// A process that was frozen finds out here, and leaves its successor's folder as it is.
+    fn check_fenced(&self) -> Option<BoxFuture<'static, Result<()>>> {
+        None
+    }
+
     /// Makes a checkpoint exist.
     ///
     /// # Errors

@@ -89,14 +89,16 @@ impl Coordination {
         effects: &mut Vec<Effect>,
     ) {
         match action {
-            Action::PrepareLocation { id, kind, .. } => facts.push_back(if kind.is_savepoint() {
-                Fact::StorageFailed {
+            Action::PrepareLocation { id, kind, .. } if kind.is_savepoint() => {
+                facts.push_back(Fact::StorageFailed {
                     id,
                     detail: "savepoints are not offered by this store".into(),
-                }
-            } else {
-                Fact::LocationReady { id }
-            }),
+                });
+            }
+            Action::PrepareLocation { id, .. } => match self.store.check_fenced() {
+                None => facts.push_back(Fact::LocationReady { id }),
+                Some(check) => self.prepare(id, check),
+            },
             Action::TriggerTasks {
                 id,
                 kind,
@@ -282,6 +284,21 @@ impl Coordination {
                         detail: error.to_string(),
                     }
                 }
+            };
+            inbox.send(Message::Fact(fact));
+        }));
+    }
+
+    fn prepare(&self, id: CheckpointId, check: BoxFuture<'static, Result<()>>) {
+        let inbox = Arc::clone(&self.inbox);
+        self.executor.spawn_io(Box::pin(async move {
+            let fact = match check.await {
+                Ok(()) => Fact::LocationReady { id },
+                Err(error) if error.kind() == ErrorKind::Fenced => Fact::Fenced,
+                Err(error) => Fact::StorageFailed {
+                    id,
+                    detail: error.to_string(),
+                },
             };
             inbox.send(Message::Fact(fact));
         }));

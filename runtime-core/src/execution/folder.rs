@@ -180,6 +180,11 @@ impl CheckpointStore for FolderCheckpoints {
         })
     }
 
+    fn check_fenced(&self) -> Option<BoxFuture<'static, Result<()>>> {
+        let opened = self.opened();
+        Some(Box::pin(async move { opened?.store.check_fenced().await }))
+    }
+
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let store = self.opened()?.store;
