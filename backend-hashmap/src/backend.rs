@@ -1,8 +1,8 @@
 use futures_util::future::LocalBoxFuture;
 use managed_state::format::{CANONICAL, FrozenTablesSnapshot, load_tables};
 use state_api::{
-    BackendContext, BackendFactory, FrozenTables, KeyedBackend, KeyedHandle, LiveSnapshots, LoadTables,
-    RestoreContext, Result, Snapshot, SnapshotRequest,
+    BackendContext, BackendFactory, FrozenTables, KeyedBackend, KeyedHandle, LiveSnapshots,
+    LoadTables, RestoreContext, Result, Snapshot, SnapshotRequest,
 };
 
 use crate::{HashMapConfig, NAME};

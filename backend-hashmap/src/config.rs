@@ -14,7 +14,9 @@ impl HashMapConfig {
     pub fn parse(options: &BTreeMap<String, String>) -> Result<Self> {
         match options.keys().next() {
             None => Ok(Self {}),
-            Some(name) => Err(Error::config(format!("the state backend hashmap has no option {name:?}"))),
+            Some(name) => Err(Error::config(format!(
+                "the state backend hashmap has no option {name:?}"
+            ))),
         }
     }
 }
