@@ -7,7 +7,7 @@ use state_api::Result;
 use state_api::access::ValueAccess;
 
 use crate::disk::request;
-use crate::stopwatch::{Spread, seconds};
+use crate::stopwatch::{Spread, core_seconds, seconds};
 use crate::subject::{Facade, Subject, live_states, states_with};
 use crate::table::Table;
 use crate::workload::{INSERT_SEED, Longs, PROBE_SEED, Shape, Structs, Words, keys, mix64};
@@ -111,17 +111,17 @@ fn layers<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
     let mut all: [Vec<f64>; 5] = Default::default();
     for round in 0..=rounds as u64 {
         let ns = |seconds: f64, entries: usize| seconds * 1e9 / entries as f64;
-        let (done, idle) = seconds(|| facade.read_modify_write(half));
+        let (done, idle) = core_seconds(|| facade.read_modify_write(half));
         done?;
         let snapshot = facade.states.snapshot(&request(round + 1))?;
-        let (done, first) = seconds(|| facade.read_modify_write(half));
+        let (done, first) = core_seconds(|| facade.read_modify_write(half));
         done?;
-        let (done, again) = seconds(|| facade.read_modify_write(half));
+        let (done, again) = core_seconds(|| facade.read_modify_write(half));
         done?;
-        let (done, get) = seconds(|| facade.get(&probes));
+        let (done, get) = core_seconds(|| facade.get(&probes));
         black_box(done?);
         drop(snapshot);
-        let ((), merge) = seconds(|| while facade.states.maintain(1 << 16) {});
+        let ((), merge) = core_seconds(|| while facade.states.maintain(1 << 16) {});
         if round > 0 {
             let measured = [
                 ns(idle, half.len()),

@@ -8,7 +8,7 @@ use managed_state::keyed::{
 use state_api::access::{Aggregator, ListAccess, MapAccess, MergeAccess, ValueAccess};
 use state_api::{Clock, Error, Result, StateOptions, SystemClock, TtlConfig};
 
-use crate::stopwatch::{Spread, now, seconds};
+use crate::stopwatch::{Spread, core_seconds, seconds};
 use crate::subject::{OurHash, live_states};
 use crate::table::Table;
 use crate::workload::{INSERT_SEED, Longs, PROBE_SEED, Shape, Words, mix64, order, value};
@@ -39,7 +39,7 @@ pub struct Line {
     pub bench: String,
     /// `long` or `string`.
     pub key: &'static str,
-    /// What was measured: `ns_per_op`, `bare_ns_per_op`, `bytes_per_key`, `ms`, ….
+    /// What was measured: `ns_per_op` (by the wall clock), `cpu_ns` and `bare_cpu_ns` (on a core), `bytes_per_key`, `ms`, ….
     pub field: &'static str,
     /// The rounds.
     pub spread: Spread,
@@ -131,6 +131,10 @@ impl<P: PeerShape> Runner<P> {
     }
 
     /// As [`measure`](Self::measure); `after` puts things right off the clock.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a call that is timed, named nowhere else"
+    )]
     fn measure_and(
         &mut self,
         bench: &str,
@@ -139,7 +143,7 @@ impl<P: PeerShape> Runner<P> {
         bare: &mut dyn FnMut(usize, &[P::Key]) -> u64,
         mut after: impl FnMut(usize, &[P::Key]) -> Result<()>,
     ) -> Result<()> {
-        let (mut all, mut all_bare) = (Vec::new(), Vec::new());
+        let (mut all, mut all_core, mut all_bare) = (Vec::new(), Vec::new(), Vec::new());
         self.start = 0;
         for round in 0..self.extent.warm + self.extent.rounds {
             if self.start + ops > self.extent.n {
@@ -149,15 +153,16 @@ impl<P: PeerShape> Runner<P> {
             self.start += ops;
             let keys = |ids: &[u64]| ids.iter().map(|id| P::key(*id)).collect::<Vec<_>>();
             let window = keys(&self.probes[at..at + ops]);
-            let (sum, took) = seconds(|| ours(at, &window));
+            let ((sum, core), wall) = seconds(|| core_seconds(|| ours(at, &window)));
             black_box(sum?);
             let counts = round >= self.extent.warm;
             if counts {
-                all.push(took * 1e9 / ops as f64);
+                all.push(wall * 1e9 / ops as f64);
+                all_core.push(core * 1e9 / ops as f64);
             }
             if self.extent.bare {
                 let window = keys(&self.probes[at..at + ops]);
-                let (sum, took) = seconds(|| bare(at, &window));
+                let (sum, took) = core_seconds(|| bare(at, &window));
                 black_box(sum);
                 if counts {
                     all_bare.push(took * 1e9 / ops as f64);
@@ -166,8 +171,9 @@ impl<P: PeerShape> Runner<P> {
             after(at, &window)?;
         }
         self.push(bench, "ns_per_op", all);
+        self.push(bench, "cpu_ns", all_core);
         if self.extent.bare {
-            self.push(bench, "bare_ns_per_op", all_bare);
+            self.push(bench, "bare_cpu_ns", all_bare);
         }
         Ok(())
     }
@@ -217,10 +223,10 @@ pub fn table(n: usize, rounds: usize) -> Result<Table> {
         ("ttl", false),
     ] {
         let lines = suite(name, words, extent)?;
-        for line in lines.iter().filter(|line| line.field == "ns_per_op") {
+        for line in lines.iter().filter(|line| line.field == "cpu_ns") {
             let bare = lines
                 .iter()
-                .find(|other| other.bench == line.bench && other.field == "bare_ns_per_op");
+                .find(|other| other.bench == line.bench && other.field == "bare_cpu_ns");
             let bare = bare.map(|bare| bare.spread.median);
             table.row([
                 line.bench.clone(),
@@ -240,33 +246,39 @@ fn values<P: PeerShape>(extent: Extent) -> Result<Vec<Line>> {
     let n = extent.n;
     let mut run = Runner::<P>::new(extent, n);
     let inserts = order(n, INSERT_SEED);
-    let (mut added, mut added_bare) = (Vec::new(), Vec::new());
+    let (mut added, mut added_core, mut added_bare) = (Vec::new(), Vec::new(), Vec::new());
     let mut kept = None;
     for round in 0..5 {
         let keys: Vec<P::Key> = inserts.iter().map(|id| P::key(*id)).collect();
         let mut states: KeyedStates<P::Key> = live_states()?;
         let state: ValueState<u64> = states.value("value")?;
-        let start = now();
-        for (i, key) in keys.iter().enumerate() {
-            states.at(key).value(state).set(value(i as u64))?;
-        }
-        let took = start.elapsed().as_nanos() as f64 / n as f64;
+        let add = || -> Result<()> {
+            for (i, key) in keys.iter().enumerate() {
+                states.at(key).value(state).set(value(i as u64))?;
+            }
+            Ok(())
+        };
+        let ((done, core), wall) = seconds(|| core_seconds(add));
+        done?;
         let mut bare: hashbrown::HashMap<P::Key, u64, OurHash> = hashbrown::HashMap::default();
         if extent.bare {
-            let start = now();
-            for (i, key) in keys.iter().enumerate() {
-                bare.insert(key.clone(), value(i as u64));
-            }
-            added_bare.push(start.elapsed().as_nanos() as f64 / n as f64);
+            let ((), core) = core_seconds(|| {
+                for (i, key) in keys.iter().enumerate() {
+                    bare.insert(key.clone(), value(i as u64));
+                }
+            });
+            added_bare.push(core * 1e9 / n as f64);
         }
         if round >= 2 {
-            added.push(took);
+            added.push(wall * 1e9 / n as f64);
+            added_core.push(core * 1e9 / n as f64);
         }
         kept = Some((states, state, bare));
     }
     run.push("value_add", "ns_per_op", added);
+    run.push("value_add", "cpu_ns", added_core);
     if extent.bare {
-        run.push("value_add", "bare_ns_per_op", added_bare.split_off(2));
+        run.push("value_add", "bare_cpu_ns", added_bare.split_off(2));
     }
     let Some((mut states, state, mut bare)) = kept else {
         return Ok(run.lines);

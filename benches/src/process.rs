@@ -31,6 +31,18 @@ pub fn run_delay_ns() -> Option<u64> {
     stat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// Returns the time that the calling thread has been on a core; `None` where the system does not say.
+#[must_use]
+pub fn on_core() -> Option<std::time::Duration> {
+    #[cfg(unix)]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        clock_gettime(ClockId::ThreadCPUTime).try_into().ok()
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// Measures how many cores other processes (and the hypervisor) take.
 #[derive(Debug)]
 pub struct OtherCores {

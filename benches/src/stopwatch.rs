@@ -7,6 +7,8 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::process::on_core;
+
 /// Returns the current instant.
 #[inline]
 #[must_use]
@@ -21,11 +23,20 @@ pub fn seconds<R>(work: impl FnOnce() -> R) -> (R, f64) {
     (result, start.elapsed().as_secs_f64())
 }
 
-/// Runs `ops` operations, whose checksum is returned by `work`, and returns the nanoseconds of one.
+/// Runs something and returns its result and the seconds that the thread was on a core meanwhile, so that others on a
+/// busy machine count as little as they can; by the wall clock where the system does not say.
+pub fn core_seconds<R>(work: impl FnOnce() -> R) -> (R, f64) {
+    let before = on_core();
+    let (result, wall) = seconds(work);
+    let used = before.zip(on_core()).map(|(before, after)| after - before);
+    (result, used.map_or(wall, |used| used.as_secs_f64()))
+}
+
+/// Runs `ops` operations, whose checksum is returned by `work`, and returns the nanoseconds of one on a core.
 pub fn ns_per_op(ops: usize, work: impl FnOnce() -> u64) -> f64 {
-    let start = Instant::now();
-    black_box(work());
-    start.elapsed().as_nanos() as f64 / ops.max(1) as f64
+    let (sum, took) = core_seconds(work);
+    black_box(sum);
+    took * 1e9 / ops.max(1) as f64
 }
 
 /// Median and extremes of a few measurements.

@@ -134,8 +134,10 @@ fn ours_job() -> Result<()> {
 type Cell = (&'static str, String, String, &'static str);
 
 /// The fields that are compared, and whether less is better.
-const FIELDS: [(&str, bool); 7] = [
+const FIELDS: [(&str, bool); 8] = [
     ("ns_per_op", true),
+    // What the calling thread itself took: less than the above where it waited for a core, or for a collector.
+    ("cpu_ns", true),
     ("bytes_per_key", true),
     ("sync_ms", true),
     ("async_ms", true),
@@ -169,7 +171,8 @@ impl Gathered {
             row = format!("{bench}, {key}");
         }
         for (field, _) in FIELDS {
-            if let Some(number) = line[field].as_f64() {
+            // A job without checkpoints says 0 of what it did not do.
+            if let Some(number) = line[field].as_f64().filter(|number| *number > 0.0) {
                 let cell = (side, profile.to_owned(), row.clone(), field);
                 self.0.entry(cell).or_default().push(number);
             }
@@ -248,6 +251,10 @@ fn compare(options: &Options) -> Result<()> {
 }
 
 /// What is run in turns: our arguments, the peer's part, and its environment.
+#[expect(
+    clippy::type_complexity,
+    reason = "suites, key and settings of one turn"
+)]
 fn turns(options: &Options) -> Vec<(Vec<String>, &'static str, Vec<(&'static str, String)>)> {
     let mut turns = Vec::new();
     let base = [
@@ -378,33 +385,36 @@ fn table(gathered: &Gathered, options: &Options, rounds: usize) -> Table {
     table
 }
 
-/// The geometric mean and the least of the single operations.
+/// The geometric mean and the least of the single operations, by the wall clock and by what the calling thread took.
 fn print_means(gathered: &Gathered, options: &Options) {
     for profile in &options.profiles {
-        // Writers around snapshots are measured by the same field, but are another matter.
-        let single = |row: &str| {
-            !["_idle,", "_held,", "_async,"]
-                .iter()
-                .any(|part| row.contains(part))
-        };
-        let rows = gathered.0.keys().filter(|(side, of, row, field)| {
-            *side == "ours" && of == profile && *field == "ns_per_op" && single(row)
-        });
-        let ratios = rows.filter_map(|cell| {
-            Some((
-                ratio(gathered, profile, &cell.2, "ns_per_op", true)?,
-                &cell.2,
-            ))
-        });
-        let ratios: Vec<(f64, &String)> = ratios.collect();
-        let least = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some((times, row)) = least {
-            let logs: f64 = ratios.iter().map(|(times, _)| times.ln()).sum();
-            let mean = (logs / ratios.len() as f64).exp();
-            println!(
-                "{profile}: {} single operations, geometric mean {mean:.1} times faster, least {times:.1} ({row})",
-                ratios.len()
-            );
+        for field in ["ns_per_op", "cpu_ns"] {
+            print_mean(gathered, profile, field);
         }
+    }
+}
+
+fn print_mean(gathered: &Gathered, profile: &str, field: &'static str) {
+    // Writers around snapshots are measured by the same field, but are another matter.
+    let single = |row: &str| {
+        let around = ["_idle,", "_held,", "_async,"];
+        !around.iter().any(|part| row.contains(part))
+    };
+    let ours = gathered.0.keys().filter(|(side, of, row, measured)| {
+        *side == "ours" && of == profile && *measured == field && single(row)
+    });
+    let ratios = ours.filter_map(|cell| {
+        let times = ratio(gathered, profile, &cell.2, field, true)?;
+        Some((times, &cell.2))
+    });
+    let ratios: Vec<(f64, &String)> = ratios.collect();
+    let least = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((times, row)) = least {
+        let logs: f64 = ratios.iter().map(|(times, _)| times.ln()).sum();
+        let mean = (logs / ratios.len() as f64).exp();
+        println!(
+            "{profile}, {field}: {} single operations, geometric mean {mean:.1} times faster, least {times:.1} ({row})",
+            ratios.len()
+        );
     }
 }
