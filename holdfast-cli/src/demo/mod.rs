@@ -336,7 +336,7 @@ impl<'a> Demo<'a> {
                 .collect();
             places.join(" and ")
         };
-        format!("checkpoint {id} of {read} records, at {at}")
+        format!("checkpoint {id}, taken after {read} records, at {at}")
     }
 
     fn conclude(self, comparison: &Comparison, kills: &[Kill]) -> Result<(), Failure> {

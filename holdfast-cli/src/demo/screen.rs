@@ -45,10 +45,10 @@ impl Screen {
         }
     }
 
-    /// Leaves the bar as it is: no more records come.
+    /// Takes the bar away: no more records come.
     pub(crate) fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.abandon();
+        if let Some(bar) = self.bar.as_ref().filter(|bar| !bar.is_finished()) {
+            bar.finish_and_clear();
         }
     }
 }
