@@ -234,10 +234,11 @@ fn compare(options: &Options) -> Result<()> {
                 if let Some(folder) = &found {
                     let mut variables = variables.clone();
                     variables.push(("PROFILES", profile.clone()));
-                    keep(
-                        "peer",
-                        peer::lines(&folder.join("run.sh"), &[theirs], &variables)?,
-                    )?;
+                    // One failure of the peer leaves the rest of the table worth printing.
+                    match peer::lines(&folder.join("run.sh"), &[theirs], &variables) {
+                        Ok(lines) => keep("peer", lines)?,
+                        Err(error) => eprintln!("the peer is left out: {error}"),
+                    }
                 }
             }
         }
