@@ -41,8 +41,6 @@ impl Place {
         ];
         // Every byte of state is an object of its own, so that there is something to write and to delete.
         let inline = [
-            "--interval",
-            "300ms",
             "--parallelism",
             "2",
             "-D",
@@ -53,7 +51,8 @@ impl Place {
 
     /// Starts a run and freezes it behind a checkpoint.
     fn frozen(&self) -> Worker {
-        let mut worker = self.start(&["--rate", "1500"]);
+        // The next checkpoint is far away: one that is being written when the run is frozen may end its own objects.
+        let mut worker = self.start(&["--rate", "1500", "--interval", "1500ms"]);
         worker.wait_past_checkpoint();
         worker.signal(Signal::STOP);
         worker
@@ -74,7 +73,9 @@ fn check_fenced(frozen: Worker) {
 fn a_run_thawed_after_its_successor_has_finished_changes_no_file() {
     let place = Place::new();
     let frozen = place.frozen();
-    place.start(&["--from", "latest"]).finish();
+    place
+        .start(&["--from", "latest", "--interval", "300ms"])
+        .finish();
     place.check_rows();
     let before = tree(place.path());
     frozen.signal(Signal::CONT);
@@ -103,7 +104,7 @@ fn a_run_thawed_after_its_successor_has_finished_changes_no_file() {
 fn a_run_thawed_while_its_successor_runs_leaves_it_alone() {
     let place = Place::new();
     let frozen = place.frozen();
-    let mut successor = place.start(&["--from", "latest", "--rate", "2500"]);
+    let mut successor = place.start(&["--from", "latest", "--rate", "2500", "--interval", "300ms"]);
     successor.wait_past_checkpoint();
     frozen.signal(Signal::CONT);
     check_fenced(frozen);

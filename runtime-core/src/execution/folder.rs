@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
@@ -27,6 +28,8 @@ pub struct FolderCheckpoints {
     /// Reads checkpoints that are named by path.
     runtime: Option<Handle>,
     opened: Mutex<Option<Opened>>,
+    /// Whether left-overs of earlier attempts were cleared away.
+    swept: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -49,6 +52,7 @@ impl FolderCheckpoints {
             allowed: Vec::new(),
             runtime: None,
             opened: Mutex::new(None),
+            swept: AtomicBool::new(false),
         }
     }
 
@@ -86,6 +90,24 @@ impl FolderCheckpoints {
     pub fn allow(mut self, roots: impl IntoIterator<Item = StoreRoot>) -> Self {
         self.allowed.extend(roots);
         self
+    }
+
+    /// Clears away what killed attempts left behind, once.
+    ///
+    /// Done after the first checkpoint of this attempt: a start that finds its checkpoint damaged leaves everything as it was.
+    async fn sweep(&self, store: &JobStore) -> Result<()> {
+        if self.swept.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        match store.sweep_abandoned().await {
+            Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
+            Err(error) => {
+                // Left-overs cost space, not correctness.
+                tracing::warn!(%error, "left-overs of earlier attempts stay");
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -133,13 +155,6 @@ impl CheckpointStore for FolderCheckpoints {
             let store =
                 JobStore::open(self.folder.clone(), self.job.clone(), self.names.clone()).await?;
             let store = store.with_claimed(self.allowed.iter().cloned());
-            // Left-overs of killed attempts cost space, not correctness.
-            if let Err(error) = store.sweep_abandoned().await {
-                if error.kind() == ErrorKind::Fenced {
-                    return Err(error);
-                }
-                tracing::warn!(%error, "left-overs of earlier attempts stay");
-            }
             let retained = continued(&store).await?;
             let start = StoreStart {
                 attempt: store.attempt(),
@@ -199,6 +214,7 @@ impl CheckpointStore for FolderCheckpoints {
                     Err(error) => return Err(error),
                 }
             }
+            self.sweep(&store).await?;
             if let Some(opened) = &mut *self.lock() {
                 opened.retained.insert(metadata.checkpoint, metadata);
             }

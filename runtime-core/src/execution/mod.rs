@@ -2,7 +2,7 @@
 //!
 //! The loop is one async function that a thread or a driver polls: it starts the subtasks of a run, turns their reports into
 //! facts for the [coordinator](crate::coordinator), carries out its actions, and after a failure starts the next run from
-//! the latest completed checkpoint. [`LocalExecution`] gives each subtask a thread; [`Driver`](crate::testing::Driver) steps everything on one.
+//! the latest completed checkpoint. [`LocalExecution`] gives each subtask a thread; `testing::Driver` (feature `testing`) steps everything on one.
 mod checkpoints;
 mod coordination;
 mod events;
