@@ -211,7 +211,7 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
 #[test]
 fn the_demo_ends_identical_on_both_backends() {
     for backend in ["hashmap", "reference"] {
-        let output = run(&["demo", "--rate", "15000", "--backend", backend]);
+        let output = run(&["demo", "--rate", "7000", "--backend", backend]);
         let told = text(&output.stdout);
         assert!(output.status.success(), "{told}{}", text(&output.stderr));
         assert!(
@@ -240,7 +240,7 @@ fn a_replayed_record_that_is_lost_ends_the_demo_with_different() {
     let output = run(&[
         "demo",
         "--rate",
-        "15000",
+        "7000",
         "--parallelism",
         "1",
         "--failpoint",

@@ -270,10 +270,11 @@ impl<'a> Demo<'a> {
                     last_left = last_left.min(left);
                     let read = self.records.saturating_sub(left);
                     self.screen.progress(read);
+                    let behind = checkpointed.map_or(0, |then| then.saturating_sub(left));
                     let due = kills
                         .as_deref()
-                        .is_some_and(|kills| self.is_due(kills, left, checkpointed));
-                    if due && !killed && !under_way {
+                        .is_some_and(|kills| self.is_due(kills, left, behind, under_way));
+                    if due && !killed {
                         worker.kill();
                         killed = true;
                         self.screen.line(&format!(
@@ -304,22 +305,28 @@ impl<'a> Demo<'a> {
     }
 
     /// Tells whether the next kill is due: each comes at its share of the input, in the middle between two checkpoints, so
-    /// that there is one to come back to and something to replay.
-    fn is_due(&self, kills: &[Kill], left: u64, checkpointed: Option<u64>) -> bool {
+    /// that there is one to come back to and something to replay (`behind` records at least).
+    fn is_due(&self, kills: &[Kill], left: u64, behind: u64, under_way: bool) -> bool {
         let telling = telling(kills);
         let (read, share) = (
             self.records.saturating_sub(left),
             self.records / (KILLS as u64 + 1),
         );
         let target = share * (telling as u64 + 1);
-        let behind_checkpoint = checkpointed.map_or(0, |then| then.saturating_sub(left));
+        if telling >= KILLS
+            || kills.len() >= MOST_KILLS
+            || left == 0
+            || read < target
+            || behind == 0
+        {
+            return false;
+        }
         let between = u64::from(self.args.rate)
             * u64::try_from(self.interval().as_millis()).unwrap_or(1000)
             / 1000;
-        // Whoever is late must not wait for the middle for ever.
-        let in_the_middle = behind_checkpoint <= between * 3 / 4 || read > target + share / 2;
-        let wanted = telling < KILLS && kills.len() < MOST_KILLS;
-        wanted && left > 0 && read >= target && behind_checkpoint > between / 4 && in_the_middle
+        let in_the_middle = (between / 4..=between * 3 / 4).contains(&behind) && !under_way;
+        // On a machine that is busy elsewhere the middle may never be seen.
+        in_the_middle || read > target + share / 3
     }
 
     fn restored_text(&self, restored: Option<u64>, positions: &[String], left: u64) -> String {
