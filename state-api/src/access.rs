@@ -331,6 +331,8 @@ pub trait Aggregator: Clone + Send + Sync + 'static {
 
     /// Adds an input.
     ///
+    /// One that fails must leave `acc` as it was: an accumulator that owns heap memory is changed in place, not in a copy.
+    ///
     /// # Errors
     /// Any; the stored accumulator stays as it was.
     fn add(&self, acc: &mut Self::Acc, input: Self::In) -> Result<()>;
