@@ -21,6 +21,7 @@
 //! | `dump` | a canonical savepoint as a map, to compare backends |
 //! | [`storage`] | storage in memory, counting, failing on demand |
 //! | `executor` | executors that run work at once, in threads, or when told to |
+//! | [`fuzz`], [`meter`] | damaged inputs for decoders, and the memory that they may take |
 //! | `reference_store` | the byte store that others are compared with |
 //!
 //! # A strategy for live tables
@@ -47,10 +48,12 @@ mod dump;
 mod executor;
 #[cfg(feature = "suite")]
 mod factories;
+pub mod fuzz;
 #[cfg(feature = "suite")]
 mod job;
 #[cfg(feature = "suite")]
 mod macros;
+pub mod meter;
 #[cfg(feature = "suite")]
 pub mod model;
 mod reference_store;
@@ -60,6 +63,7 @@ mod reference_store;
     reason = "rules are tests: they fail by panicking"
 )]
 pub mod rules;
+mod settings;
 #[cfg(feature = "suite")]
 mod setup;
 #[cfg(feature = "suite")]

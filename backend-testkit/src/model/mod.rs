@@ -7,8 +7,7 @@
 mod ops;
 mod plain;
 mod run;
-mod settings;
 mod subject;
 
+pub use crate::settings::Settings;
 pub use run::run;
-pub use settings::Settings;

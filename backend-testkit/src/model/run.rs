@@ -9,10 +9,10 @@ use super::ops::{
     ValueChange, ValueTarget, ops,
 };
 use super::plain::{Outcome, Plain};
-use super::settings::Settings;
 use super::subject::{Subject, apply, register};
 use crate::dump::dump;
 use crate::job::Cut;
+use crate::settings::Settings;
 use crate::setup::{Checkpoint, Mode, Setup};
 
 /// The most snapshots that are open at once.

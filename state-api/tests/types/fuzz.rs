@@ -3,13 +3,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use backend_testkit::meter::peak_of;
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use state_api::{CodecKind, OrderedKey, Schema, StateType, TypeMeta, compat};
 
 use crate::derived::{Flight, Pair, Route, Shape, Side};
-use crate::meter::peak_of;
 use crate::strategies;
 
 /// What an input of a length may cost: a constant and a multiple. A list element of one byte can take some hundred bytes in

@@ -2,11 +2,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use backend_testkit::meter::held_by;
 use bytes::Bytes;
 use state_api::StateType;
 
 use crate::derived::{Carrier, Shape};
-use crate::meter::held_by;
 
 /// Checks that a reported size is within 15 % of the allocator's.
 fn is_honest<T: StateType>(what: &str, build: impl FnOnce() -> T) {

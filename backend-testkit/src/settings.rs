@@ -14,14 +14,20 @@ impl Settings {
     /// Reads `HOLDFAST_CASES` and `HOLDFAST_SEED` from the environment; else 48 cases out of a fixed seed.
     #[must_use]
     pub fn from_env() -> Self {
+        Self::from_env_or(48)
+    }
+
+    /// Reads the environment as [`from_env`](Self::from_env) does, with another number of cases where it names none.
+    #[must_use]
+    pub fn from_env_or(cases: u32) -> Self {
         let number = |name| {
             std::env::var(name)
                 .ok()
                 .and_then(|text| text.parse::<u64>().ok())
         };
-        let cases = number("HOLDFAST_CASES").and_then(|cases| u32::try_from(cases).ok());
+        let asked = number("HOLDFAST_CASES").and_then(|cases| u32::try_from(cases).ok());
         Self {
-            cases: cases.unwrap_or(48),
+            cases: asked.unwrap_or(cases),
             seed: number("HOLDFAST_SEED").unwrap_or(Self::SEED),
         }
     }
