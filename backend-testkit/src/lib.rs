@@ -87,6 +87,7 @@ pub use factories::{ByteBackend, LiveBackend};
 #[cfg(feature = "suite")]
 pub use job::{Cut, Job, Register};
 pub use reference_store::{ReferenceBackend, ReferenceStore};
+pub use settings::Settings;
 #[cfg(feature = "suite")]
 pub use setup::{Checkpoint, Mode, Setup, fails, ok};
 #[cfg(feature = "suite")]

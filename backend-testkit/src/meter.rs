@@ -82,7 +82,7 @@ impl Bound {
     /// When it allocates more, or nothing is measured because [`Metered`] is not the global allocator.
     #[track_caller]
     pub fn hold<R>(self, input: usize, work: impl FnOnce() -> R) -> R {
-        let probe = peak_of(|| drop(Box::new([0u8; 64]))).1;
+        let probe = peak_of(|| drop(std::hint::black_box(Box::new([0u8; 64])))).1;
         assert!(probe > 0, "`Metered` is not the global allocator");
         let (result, peak) = peak_of(work);
         let most = self.fixed + self.per_byte * input;

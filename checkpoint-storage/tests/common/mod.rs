@@ -508,3 +508,21 @@ pub(crate) fn sample() -> CheckpointMetadata {
     all.collect_roots();
     all
 }
+
+/// Wraps sections of metadata in a header and a digest that fit.
+pub(crate) fn seal(version: u16, writer: &str, sections: &[u8]) -> Vec<u8> {
+    let mut out = b"\x89HFCP\r\n\x1a".to_vec();
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&((19 + writer.len() + sections.len() + 32) as u64).to_le_bytes());
+    out.push(writer.len() as u8);
+    out.extend_from_slice(writer.as_bytes());
+    out.extend_from_slice(sections);
+    let digest = digest_of(&out);
+    out.extend_from_slice(&digest.0);
+    out
+}
+
+/// The sections of metadata, without header and digest.
+pub(crate) fn sections_of(file: &[u8]) -> &[u8] {
+    &file[19 + usize::from(file[18])..file.len() - 32]
+}
