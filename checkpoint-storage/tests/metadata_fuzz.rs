@@ -198,7 +198,7 @@ fn arbitrary_names_of_objects_have_an_attempt_or_none() {
     fuzz(2_000, &samples, |_, bytes| {
         let name = String::from_utf8_lossy(&bytes);
         bound.hold(name.len(), || {
-            drop(RelPath::new(&*name));
+            drop(RelPath::new(&name));
             attempt_of_name(&name)
         });
     });
