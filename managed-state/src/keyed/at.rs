@@ -1,26 +1,21 @@
-use std::any::Any;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use state_api::access::{Aggregator, ListAccess, MapAccess};
-use state_api::{Error, KeyGroup, OrderedKey, Result, StateKey, StateType};
+use state_api::{KeyGroup, OrderedKey, Result, StateKey, StateType};
 
-use super::form::{ListForm, MapForm, SortedMapForm, ValueForm};
-use super::live_list::LiveListView;
-use super::live_map::LiveMapView;
+use super::bound::{Bound, Reached, downcast};
+use super::form::{ListForm, ValueForm};
+use super::kind::{AggregatingExtra, ReducingExtra};
 use super::live_merge::{merge_lists, merge_values};
-use super::live_slot::{Address, TableSlot, table_hash};
-use super::live_value::{LiveAggregating, LiveReducing, LiveValue, ReduceFn};
-use super::register::{AggregatingExtra, ReducingExtra, ValueExtra};
+use super::live_slot::TableSlot;
+use super::live_value::ReduceFn;
 use super::stamp::{Plain, Timed};
-use super::states::{KeyedStates, LiveSlots, Slots, position, wrong_type};
+use super::states::{KeyedStates, Slots};
 use super::timers::TimersView;
 use super::token::{
     AggregatingState, ListState, MapState, ReducingState, Slot, SortedMapState, Timers, ValueState,
 };
-use super::view::{
-    AggregatingView, ListView, MapView, ReducingView, SortedMapView, ValueView, View,
-};
+use super::view::{AggregatingView, ListView, MapView, ReducingView, SortedMapView, ValueView};
 
 /// The namespace of state that has none.
 const VOID: &() = &();
@@ -79,27 +74,17 @@ impl<'a, K: StateKey> At<'a, K> {
         self.states.cx.clock.now_ms()
     }
 
-    /// Finds where a token's state is: its position, and the address of this key in a live table.
+    /// Binds a state to this key.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    fn locate<'s, N: StateKey>(
-        &'s mut self,
-        slot: Slot,
-        namespace: &'s N,
-    ) -> Result<(usize, &'s mut Slots<K>, Address<'s, K, N>)> {
-        let index = position(self.states.owner, slot)?;
-        if self.place >= self.states.cx.range.len() {
-            return Err(misrouted(self.group));
-        }
-        let limit = self.states.memory_limit();
-        let hash = table_hash(self.hash, namespace, self.states.cx.seed);
-        let address = Address {
-            group: self.place,
-            hash,
+    fn bound<'s, N>(&'s mut self, slot: Slot, namespace: &'s N) -> Bound<'s, K, N> {
+        Bound {
+            states: self.states,
+            slot,
             key: self.key,
+            key_hash: self.hash,
+            place: self.place,
             namespace,
-            limit,
-        };
-        Ok((index, &mut self.states.slots, address))
+        }
     }
 
     /// Returns a value state without namespace.
@@ -115,23 +100,7 @@ impl<'a, K: StateKey> At<'a, K> {
         state: ValueState<T, N>,
         namespace: &'s N,
     ) -> ValueView<'s, K, N, T> {
-        ValueView(match self.locate(state.slot(), namespace) {
-            Err(error) => View::invalid(error),
-            Ok((index, Slots::Live(live), at)) => {
-                type ValueSlot<K, N, T, S> = TableSlot<K, N, ValueForm<T, S>, ValueExtra<T>>;
-                on_slot!(live, index,
-                    plain ValueSlot<K, N, T, Plain<T>>, timed ValueSlot<K, N, T, Timed<T>>,
-                    slot => {
-                        let (cell, extra) = slot.cursor(at);
-                        LiveValue { cell, default: extra.default.as_ref() }
-                    }
-                )
-            }
-            Ok((index, Slots::Bytes(bytes), _)) => match bytes.value(index, namespace) {
-                Ok(view) => View::Bytes(view),
-                Err(error) => View::invalid(error),
-            },
-        })
+        ValueView::new(self.bound(state.slot(), namespace))
     }
 
     /// Returns a list state without namespace.
@@ -147,20 +116,7 @@ impl<'a, K: StateKey> At<'a, K> {
         state: ListState<T, N>,
         namespace: &'s N,
     ) -> ListView<'s, K, N, T> {
-        ListView(match self.locate(state.slot(), namespace) {
-            Err(error) => View::invalid(error),
-            Ok((index, Slots::Live(live), at)) => {
-                type ListSlot<K, N, T, S> = TableSlot<K, N, ListForm<T, S>, ()>;
-                on_slot!(live, index,
-                    plain ListSlot<K, N, T, Plain<T>>, timed ListSlot<K, N, T, Timed<T>>,
-                    slot => LiveListView { cell: slot.cursor(at).0, types: PhantomData }
-                )
-            }
-            Ok((index, Slots::Bytes(bytes), _)) => match bytes.list(index, namespace) {
-                Ok(view) => View::Bytes(view),
-                Err(error) => View::invalid(error),
-            },
-        })
+        ListView::new(self.bound(state.slot(), namespace))
     }
 
     /// Returns a map state without namespace.
@@ -179,20 +135,7 @@ impl<'a, K: StateKey> At<'a, K> {
         state: MapState<MK, MV, N>,
         namespace: &'s N,
     ) -> MapView<'s, K, N, MK, MV> {
-        MapView(match self.locate(state.slot(), namespace) {
-            Err(error) => View::invalid(error),
-            Ok((index, Slots::Live(live), at)) => {
-                type MapSlot<K, N, MK, MV, S> = TableSlot<K, N, MapForm<MK, MV, S>, ()>;
-                on_slot!(live, index,
-                    plain MapSlot<K, N, MK, MV, Plain<MV>>, timed MapSlot<K, N, MK, MV, Timed<MV>>,
-                    slot => LiveMapView { cell: slot.cursor(at).0, types: PhantomData }
-                )
-            }
-            Ok((index, Slots::Bytes(bytes), _)) => match bytes.map(index, namespace) {
-                Ok(view) => View::Bytes(view),
-                Err(error) => View::invalid(error),
-            },
-        })
+        MapView::new(self.bound(state.slot(), namespace))
     }
 
     /// Returns a sorted map state without namespace.
@@ -211,20 +154,7 @@ impl<'a, K: StateKey> At<'a, K> {
         state: SortedMapState<MK, MV, N>,
         namespace: &'s N,
     ) -> SortedMapView<'s, K, N, MK, MV> {
-        SortedMapView(match self.locate(state.slot(), namespace) {
-            Err(error) => View::invalid(error),
-            Ok((index, Slots::Live(live), at)) => {
-                type MapSlot<K, N, MK, MV, S> = TableSlot<K, N, SortedMapForm<MK, MV, S>, ()>;
-                on_slot!(live, index,
-                    plain MapSlot<K, N, MK, MV, Plain<MV>>, timed MapSlot<K, N, MK, MV, Timed<MV>>,
-                    slot => LiveMapView { cell: slot.cursor(at).0, types: PhantomData }
-                )
-            }
-            Ok((index, Slots::Bytes(bytes), _)) => match bytes.sorted_map(index, namespace) {
-                Ok(view) => View::Bytes(view),
-                Err(error) => View::invalid(error),
-            },
-        })
+        SortedMapView::new(self.bound(state.slot(), namespace))
     }
 
     /// Returns a reducing state without namespace.
@@ -243,23 +173,7 @@ impl<'a, K: StateKey> At<'a, K> {
         state: ReducingState<T, N>,
         namespace: &'s N,
     ) -> ReducingView<'s, K, N, T> {
-        ReducingView(match self.locate(state.slot(), namespace) {
-            Err(error) => View::invalid(error),
-            Ok((index, Slots::Live(live), at)) => {
-                type ReducingSlot<K, N, T, S> = TableSlot<K, N, ValueForm<T, S>, ReducingExtra<T>>;
-                on_slot!(live, index,
-                    plain ReducingSlot<K, N, T, Plain<T>>, timed ReducingSlot<K, N, T, Timed<T>>,
-                    slot => {
-                        let (cell, extra) = slot.cursor(at);
-                        LiveReducing { value: LiveValue { cell, default: None }, reduce: &extra.reduce }
-                    }
-                )
-            }
-            Ok((index, Slots::Bytes(bytes), _)) => match bytes.reducing(index, namespace) {
-                Ok(view) => View::Bytes(view),
-                Err(error) => View::invalid(error),
-            },
-        })
+        ReducingView::new(self.bound(state.slot(), namespace))
     }
 
     /// Returns an aggregating state without namespace.
@@ -278,24 +192,7 @@ impl<'a, K: StateKey> At<'a, K> {
         state: AggregatingState<A, N>,
         namespace: &'s N,
     ) -> AggregatingView<'s, K, N, A> {
-        AggregatingView(match self.locate(state.slot(), namespace) {
-            Err(error) => View::invalid(error),
-            Ok((index, Slots::Live(live), at)) => {
-                type AggregatingSlot<K, N, A, S> =
-                    TableSlot<K, N, ValueForm<<A as Aggregator>::Acc, S>, AggregatingExtra<A>>;
-                on_slot!(live, index,
-                    plain AggregatingSlot<K, N, A, Plain<A::Acc>>, timed AggregatingSlot<K, N, A, Timed<A::Acc>>,
-                    slot => {
-                        let (cell, extra) = slot.cursor(at);
-                        LiveAggregating { value: LiveValue { cell, default: None }, aggregator: &extra.aggregator, types: PhantomData }
-                    }
-                )
-            }
-            Ok((index, Slots::Bytes(bytes), _)) => match bytes.aggregating(index, namespace) {
-                Ok(view) => View::Bytes(view),
-                Err(error) => View::invalid(error),
-            },
-        })
+        AggregatingView::new(self.bound(state.slot(), namespace))
     }
 
     /// Returns the timers of this key without namespace.
@@ -324,17 +221,18 @@ impl<'a, K: StateKey> At<'a, K> {
         target: &N,
         sources: &[N],
     ) -> Result<()> {
+        type Table<K, N, T, S> = TableSlot<K, N, ListForm<T, S>, ()>;
         let key_hash = self.hash;
-        match self.locate(state.slot(), target)? {
-            (index, Slots::Live(live), at) => {
-                type ListSlot<K, N, T, S> = TableSlot<K, N, ListForm<T, S>, ()>;
-                match live.find::<ListSlot<K, N, T, Plain<T>>, ListSlot<K, N, T, Timed<T>>>(index) {
-                    Some(Found::Plain(slot)) => merge_lists(slot, at, key_hash, sources),
-                    Some(Found::Timed(slot)) => merge_lists(slot, at, key_hash, sources),
-                    None => Err(wrong_type()),
-                }
+        match self.bound(state.slot(), target).reach()? {
+            Reached::Plain(slot, at) => {
+                let slot: &mut Table<K, N, T, Plain<T>> = downcast(slot)?;
+                merge_lists(slot, at, key_hash, sources)
             }
-            (index, Slots::Bytes(bytes), _) => bytes.merge_lists(index, target, sources),
+            Reached::Timed(slot, at) => {
+                let slot: &mut Table<K, N, T, Timed<T>> = downcast(slot)?;
+                merge_lists(slot, at, key_hash, sources)
+            }
+            Reached::Bytes(store, index, _) => store.merge_lists(index, target, sources),
         }
     }
 
@@ -348,29 +246,24 @@ impl<'a, K: StateKey> At<'a, K> {
         target: &N,
         sources: &[N],
     ) -> Result<()> {
+        type Table<K, N, T, S> = TableSlot<K, N, ValueForm<T, S>, ReducingExtra<T>>;
         let key_hash = self.hash;
-        match self.locate(state.slot(), target)? {
-            (index, Slots::Live(live), at) => {
-                type ReducingSlot<K, N, T, S> = TableSlot<K, N, ValueForm<T, S>, ReducingExtra<T>>;
-                match live
-                    .find::<ReducingSlot<K, N, T, Plain<T>>, ReducingSlot<K, N, T, Timed<T>>>(index)
-                {
-                    Some(Found::Plain(slot)) => {
-                        let reduce = Arc::clone(&slot.extra.reduce);
-                        merge_values(slot, at, key_hash, sources, |into, value| {
-                            reduce_into(&reduce, into, value)
-                        })
-                    }
-                    Some(Found::Timed(slot)) => {
-                        let reduce = Arc::clone(&slot.extra.reduce);
-                        merge_values(slot, at, key_hash, sources, |into, value| {
-                            reduce_into(&reduce, into, value)
-                        })
-                    }
-                    None => Err(wrong_type()),
-                }
+        match self.bound(state.slot(), target).reach()? {
+            Reached::Plain(slot, at) => {
+                let slot: &mut Table<K, N, T, Plain<T>> = downcast(slot)?;
+                let reduce = Arc::clone(&slot.extra.reduce);
+                merge_values(slot, at, key_hash, sources, |into, value| {
+                    reduce_into(&reduce, into, value)
+                })
             }
-            (index, Slots::Bytes(bytes), _) => bytes.merge_reducing::<T, N>(index, target, sources),
+            Reached::Timed(slot, at) => {
+                let slot: &mut Table<K, N, T, Timed<T>> = downcast(slot)?;
+                let reduce = Arc::clone(&slot.extra.reduce);
+                merge_values(slot, at, key_hash, sources, |into, value| {
+                    reduce_into(&reduce, into, value)
+                })
+            }
+            Reached::Bytes(store, index, _) => store.merge_reducing::<T, N>(index, target, sources),
         }
     }
 
@@ -384,26 +277,26 @@ impl<'a, K: StateKey> At<'a, K> {
         target: &N,
         sources: &[N],
     ) -> Result<()> {
+        type Table<K, N, A, S> =
+            TableSlot<K, N, ValueForm<<A as Aggregator>::Acc, S>, AggregatingExtra<A>>;
         let key_hash = self.hash;
-        match self.locate(state.slot(), target)? {
-            (index, Slots::Live(live), at) => {
-                type AggregatingSlot<K, N, A, S> =
-                    TableSlot<K, N, ValueForm<<A as Aggregator>::Acc, S>, AggregatingExtra<A>>;
-                match live.find::<AggregatingSlot<K, N, A, Plain<A::Acc>>, AggregatingSlot<K, N, A, Timed<A::Acc>>>(index)
-                {
-                    Some(Found::Plain(slot)) => {
-                        let aggregator = slot.extra.aggregator.clone();
-                        merge_values(slot, at, key_hash, sources, |into, acc| aggregator.merge(into, acc))
-                    }
-                    Some(Found::Timed(slot)) => {
-                        let aggregator = slot.extra.aggregator.clone();
-                        merge_values(slot, at, key_hash, sources, |into, acc| aggregator.merge(into, acc))
-                    }
-                    None => Err(wrong_type()),
-                }
+        match self.bound(state.slot(), target).reach()? {
+            Reached::Plain(slot, at) => {
+                let slot: &mut Table<K, N, A, Plain<A::Acc>> = downcast(slot)?;
+                let aggregator = slot.extra.aggregator.clone();
+                merge_values(slot, at, key_hash, sources, |into, acc| {
+                    aggregator.merge(into, acc)
+                })
             }
-            (index, Slots::Bytes(bytes), _) => {
-                bytes.merge_aggregating::<A, N>(index, target, sources)
+            Reached::Timed(slot, at) => {
+                let slot: &mut Table<K, N, A, Timed<A::Acc>> = downcast(slot)?;
+                let aggregator = slot.extra.aggregator.clone();
+                merge_values(slot, at, key_hash, sources, |into, acc| {
+                    aggregator.merge(into, acc)
+                })
+            }
+            Reached::Bytes(store, index, _) => {
+                store.merge_aggregating::<A, N>(index, target, sources)
             }
         }
     }
@@ -466,43 +359,7 @@ impl<'a, K: StateKey> At<'a, K> {
     }
 }
 
-/// Finds a slot of one of two types and makes a view of it.
-macro_rules! on_slot {
-    ($live:ident, $index:ident, plain $plain:ty, timed $timed:ty, $slot:ident => $view:expr) => {
-        match $live.find::<$plain, $timed>($index) {
-            Some(Found::Plain($slot)) => View::Plain($view),
-            Some(Found::Timed($slot)) => View::Timed($view),
-            None => View::invalid(wrong_type()),
-        }
-    };
-}
-use on_slot;
-
-/// A slot without or with timestamps.
-pub(crate) enum Found<'a, P, T> {
-    Plain(&'a mut P),
-    Timed(&'a mut T),
-}
-
-impl<K: StateKey> LiveSlots<K> {
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    fn find<P: Any, T: Any>(&mut self, index: usize) -> Option<Found<'_, P, T>> {
-        let entry = self.slots.get_mut(index)?;
-        let slot: &mut dyn Any = entry.slot.as_mut();
-        if entry.timed {
-            return slot.downcast_mut().map(Found::Timed);
-        }
-        slot.downcast_mut().map(Found::Plain)
-    }
-}
-
 fn reduce_into<T>(reduce: &ReduceFn<T>, into: &mut T, value: T) -> Result<()> {
     *into = reduce(into, value)?;
     Ok(())
-}
-
-#[cold]
-fn misrouted(group: KeyGroup) -> Error {
-    Error::bug("a record reached a subtask that does not own its key group")
-        .with("key group", group)
 }

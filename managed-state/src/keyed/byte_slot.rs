@@ -9,10 +9,11 @@ use state_api::{
     TtlConfig,
 };
 
+use super::bound::OfStore;
 use super::context::KeyedContext;
 use super::decoder::Origin;
+use super::kind::{AggregatingExtra, ReducingExtra, ValueExtra};
 use super::live_timers::Popped;
-use super::register::{AggregatingExtra, ReducingExtra, ValueExtra};
 use super::states::wrong_type;
 use crate::bytes::{
     self, ByteAggregating, ByteKey, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteState,
@@ -189,72 +190,6 @@ impl ByteSlots {
         Ok((self.store.as_mut(), slot, &self.key))
     }
 
-    pub(crate) fn value<T: StateType, N: StateKey>(
-        &mut self,
-        index: usize,
-        namespace: &N,
-    ) -> Result<ByteValue<'_, T>> {
-        let (store, slot, key) = self.slot(index)?;
-        let extra = extra::<ValueExtra<T>>(&slot.extra)?;
-        Ok(ByteValue::new(
-            slot.state.at(store, key, namespace),
-            extra.default.as_ref(),
-        ))
-    }
-
-    pub(crate) fn list<T: StateType, N: StateKey>(
-        &mut self,
-        index: usize,
-        namespace: &N,
-    ) -> Result<ByteList<'_, T>> {
-        let (store, slot, key) = self.slot(index)?;
-        Ok(ByteList::new(slot.state.at(store, key, namespace)))
-    }
-
-    pub(crate) fn map<MK: StateKey, MV: StateType, N: StateKey>(
-        &mut self,
-        index: usize,
-        namespace: &N,
-    ) -> Result<ByteMap<'_, MK, MV>> {
-        let (store, slot, key) = self.slot(index)?;
-        Ok(ByteMap::new(slot.state.at(store, key, namespace)))
-    }
-
-    pub(crate) fn sorted_map<MK: OrderedKey, MV: StateType, N: StateKey>(
-        &mut self,
-        index: usize,
-        namespace: &N,
-    ) -> Result<ByteSortedMap<'_, MK, MV>> {
-        let (store, slot, key) = self.slot(index)?;
-        Ok(ByteSortedMap::new(slot.state.at(store, key, namespace)))
-    }
-
-    pub(crate) fn reducing<T: StateType, N: StateKey>(
-        &mut self,
-        index: usize,
-        namespace: &N,
-    ) -> Result<ByteReducing<'_, T>> {
-        let (store, slot, key) = self.slot(index)?;
-        let extra = extra::<ReducingExtra<T>>(&slot.extra)?;
-        Ok(ByteReducing::new(
-            slot.state.at(store, key, namespace),
-            &*extra.reduce,
-        ))
-    }
-
-    pub(crate) fn aggregating<A: Aggregator, N: StateKey>(
-        &mut self,
-        index: usize,
-        namespace: &N,
-    ) -> Result<ByteAggregating<'_, A>> {
-        let (store, slot, key) = self.slot(index)?;
-        let extra = extra::<AggregatingExtra<A>>(&slot.extra)?;
-        Ok(ByteAggregating::new(
-            slot.state.at(store, key, namespace),
-            &extra.aggregator,
-        ))
-    }
-
     pub(crate) fn merge_lists<N: StateKey>(
         &mut self,
         index: usize,
@@ -349,3 +284,40 @@ impl ByteSlots {
 fn extra<X: 'static>(extra: &ByteExtra) -> Result<&X> {
     extra.downcast_ref().ok_or_else(wrong_type)
 }
+
+macro_rules! of_store {
+    ($view:ident < $($param:ident : $bound:ident),+ >, $at:ident => $new:expr) => {
+        impl<'a, $($param: $bound),+> OfStore<'a> for $view<'a, $($param),+> {
+            fn of_store<N: StateKey>(
+                store: &'a mut ByteSlots,
+                index: usize,
+                namespace: &N,
+            ) -> Result<Self> {
+                let (store, slot, key) = store.slot(index)?;
+                let $at = slot.state.at(store, key, namespace);
+                Ok($new)
+            }
+        }
+    };
+    ($view:ident < $($param:ident : $bound:ident),+ >, $extra:ident : $type:ty, $at:ident => $new:expr) => {
+        impl<'a, $($param: $bound),+> OfStore<'a> for $view<'a, $($param),+> {
+            fn of_store<N: StateKey>(
+                store: &'a mut ByteSlots,
+                index: usize,
+                namespace: &N,
+            ) -> Result<Self> {
+                let (store, slot, key) = store.slot(index)?;
+                let $extra = extra::<$type>(&slot.extra)?;
+                let $at = slot.state.at(store, key, namespace);
+                Ok($new)
+            }
+        }
+    };
+}
+
+of_store!(ByteValue<T: StateType>, extra: ValueExtra<T>, at => ByteValue::new(at, extra.default.as_ref()));
+of_store!(ByteList<T: StateType>, at => ByteList::new(at));
+of_store!(ByteMap<MK: StateKey, MV: StateType>, at => ByteMap::new(at));
+of_store!(ByteSortedMap<MK: OrderedKey, MV: StateType>, at => ByteSortedMap::new(at));
+of_store!(ByteReducing<T: StateType>, extra: ReducingExtra<T>, at => ByteReducing::new(at, &*extra.reduce));
+of_store!(ByteAggregating<A: Aggregator>, extra: AggregatingExtra<A>, at => ByteAggregating::new(at, &extra.aggregator));

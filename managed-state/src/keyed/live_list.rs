@@ -3,7 +3,9 @@ use std::marker::PhantomData;
 use state_api::access::ListAccess;
 use state_api::{Result, StateKey, StateType};
 
-use super::live_slot::Cursor;
+use super::bound::OfTable;
+use super::form::ListForm;
+use super::live_slot::{Address, Cursor, TableSlot};
 use super::measured::{Measured, heap_of};
 use super::stamp::Stamped;
 use crate::live::LiveList;
@@ -12,6 +14,23 @@ use crate::live::LiveList;
 pub(crate) struct LiveListView<'a, K, N, T, S> {
     pub(crate) cell: Cursor<'a, K, N, Measured<LiveList<S>>>,
     pub(crate) types: PhantomData<T>,
+}
+
+impl<'a, K, N, T, S> OfTable<'a, K, N> for LiveListView<'a, K, N, T, S>
+where
+    K: StateKey,
+    N: StateKey,
+    T: StateType,
+    S: Stamped<T>,
+{
+    type Slot = TableSlot<K, N, ListForm<T, S>, ()>;
+
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn of_table(slot: &'a mut Self::Slot, at: Address<'a, K, N>) -> Self {
+        let (cell, ()) = slot.cursor(at);
+        let types = PhantomData;
+        Self { cell, types }
+    }
 }
 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, N, T, S> {

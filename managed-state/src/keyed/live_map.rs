@@ -3,7 +3,9 @@ use std::marker::PhantomData;
 use state_api::access::{MapAccess, SortedMapAccess};
 use state_api::{OrderedKey, Result, StateKey, StateType};
 
-use super::live_slot::Cursor;
+use super::bound::OfTable;
+use super::form::{MapForm, SortedMapForm};
+use super::live_slot::{Address, Cursor, TableSlot};
 use super::measured::{Measured, heap_of};
 use super::stamp::Stamped;
 use crate::live::{LiveMap, LiveSortedMap};
@@ -67,6 +69,32 @@ pub(crate) struct LiveMapView<'a, K, N, MK, MV, S, M> {
     pub(crate) cell: Cursor<'a, K, N, Measured<M>>,
     pub(crate) types: PhantomData<(MK, MV, S)>,
 }
+
+macro_rules! of_table {
+    ($map:ident, $key:ident, $form:ident) => {
+        impl<'a, K, N, MK, MV, S> OfTable<'a, K, N>
+            for LiveMapView<'a, K, N, MK, MV, S, $map<MK, S>>
+        where
+            K: StateKey,
+            N: StateKey,
+            MK: $key,
+            MV: StateType,
+            S: Stamped<MV>,
+        {
+            type Slot = TableSlot<K, N, $form<MK, MV, S>, ()>;
+
+            #[cfg_attr(not(debug_assertions), inline(always))]
+            fn of_table(slot: &'a mut Self::Slot, at: Address<'a, K, N>) -> Self {
+                let (cell, ()) = slot.cursor(at);
+                let types = PhantomData;
+                Self { cell, types }
+            }
+        }
+    };
+}
+
+of_table!(LiveMap, StateKey, MapForm);
+of_table!(LiveSortedMap, OrderedKey, SortedMapForm);
 
 /// Puts an entry and returns how the heap bytes of the parts changed.
 fn put_stored<MK: StateKey, MV: StateType, S: Stamped<MV>>(

@@ -2,13 +2,33 @@ use state_api::access::{Aggregator, MergeAccess, ValueAccess};
 use state_api::{Result, StateKey, StateType};
 use std::marker::PhantomData;
 
-use super::live_slot::Cursor;
+use super::bound::OfTable;
+use super::form::ValueForm;
+use super::kind::{AggregatingExtra, ReducingExtra, ValueExtra};
+use super::live_slot::{Address, Cursor, TableSlot};
 use super::stamp::Stamped;
 
 /// A value state of one key and namespace in a live table.
 pub(crate) struct LiveValue<'a, K, N, T, S> {
     pub(crate) cell: Cursor<'a, K, N, S>,
     pub(crate) default: Option<&'a T>,
+}
+
+impl<'a, K, N, T, S> OfTable<'a, K, N> for LiveValue<'a, K, N, T, S>
+where
+    K: StateKey,
+    N: StateKey,
+    T: StateType,
+    S: Stamped<T>,
+{
+    type Slot = TableSlot<K, N, ValueForm<T, S>, ValueExtra<T>>;
+
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn of_table(slot: &'a mut Self::Slot, at: Address<'a, K, N>) -> Self {
+        let (cell, extra) = slot.cursor(at);
+        let default = extra.default.as_ref();
+        Self { cell, default }
+    }
 }
 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveValue<'_, K, N, T, S> {
@@ -103,6 +123,29 @@ pub(crate) struct LiveReducing<'a, K, N, T, S> {
     pub(crate) reduce: &'a ReduceFn<T>,
 }
 
+impl<'a, K, N, T, S> OfTable<'a, K, N> for LiveReducing<'a, K, N, T, S>
+where
+    K: StateKey,
+    N: StateKey,
+    T: StateType,
+    S: Stamped<T>,
+{
+    type Slot = TableSlot<K, N, ValueForm<T, S>, ReducingExtra<T>>;
+
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn of_table(slot: &'a mut Self::Slot, at: Address<'a, K, N>) -> Self {
+        let (cell, extra) = slot.cursor(at);
+        let value = LiveValue {
+            cell,
+            default: None,
+        };
+        Self {
+            value,
+            reduce: &extra.reduce,
+        }
+    }
+}
+
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T>
     for LiveReducing<'_, K, N, T, S>
 {
@@ -132,6 +175,30 @@ pub(crate) struct LiveAggregating<'a, K, N, A: Aggregator, S> {
     pub(crate) value: LiveValue<'a, K, N, A::Acc, S>,
     pub(crate) aggregator: &'a A,
     pub(crate) types: PhantomData<A>,
+}
+
+impl<'a, K, N, A, S> OfTable<'a, K, N> for LiveAggregating<'a, K, N, A, S>
+where
+    K: StateKey,
+    N: StateKey,
+    A: Aggregator,
+    S: Stamped<A::Acc>,
+{
+    type Slot = TableSlot<K, N, ValueForm<A::Acc, S>, AggregatingExtra<A>>;
+
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn of_table(slot: &'a mut Self::Slot, at: Address<'a, K, N>) -> Self {
+        let (cell, extra) = slot.cursor(at);
+        let value = LiveValue {
+            cell,
+            default: None,
+        };
+        Self {
+            value,
+            aggregator: &extra.aggregator,
+            types: PhantomData,
+        }
+    }
 }
 
 impl<K, N, A, S> MergeAccess<A::In, A::Out> for LiveAggregating<'_, K, N, A, S>

@@ -3,12 +3,14 @@
 //! An operator registers its states on a [`KeyedStates`] and keeps the tokens. For each record, [`KeyedStates::at`] binds all
 //! states to the record's key; the view of a state then reads and writes through the traits of [`state_api::access`].
 mod at;
+mod bound;
 mod byte_slot;
 mod context;
 mod decoder;
 mod enumerate;
 mod form;
 mod frozen;
+mod kind;
 mod live_list;
 mod live_map;
 mod live_merge;

@@ -8,31 +8,19 @@ use state_api::{
 
 use super::byte_slot::{ByteExtra, MigrateColumn};
 use super::decoder::Origin;
-use super::form::{Form, ListForm, MapForm, SortedMapForm, ValueForm};
+use super::form::Form;
+use super::kind::{
+    Aggregating, AggregatingExtra, Kind, List, Map, Reducing, ReducingExtra, SortedMap, Value,
+    ValueExtra,
+};
 use super::live_slot::{LiveSlot, SlotContext, TableSlot};
 use super::live_timers::LiveTimers;
-use super::live_value::ReduceFn;
-use super::stamp::{Expiry, Plain, Timed};
+use super::stamp::Expiry;
 use super::states::{KeyedStates, LiveEntry, Slots};
 use super::token::{
     AggregatingState, ListState, MapState, ReducingState, Slot, SortedMapState, Timers, ValueState,
 };
 use crate::bytes::migrate_column;
-
-/// What a value state needs beside its table.
-pub(crate) struct ValueExtra<T> {
-    pub(crate) default: Option<T>,
-}
-
-/// What a reducing state needs beside its table.
-pub(crate) struct ReducingExtra<T> {
-    pub(crate) reduce: ReduceFn<T>,
-}
-
-/// What an aggregating state needs beside its table.
-pub(crate) struct AggregatingExtra<A> {
-    pub(crate) aggregator: A,
-}
 
 impl<K: StateKey> KeyedStates<K> {
     /// Registers a value state.
@@ -43,7 +31,9 @@ impl<K: StateKey> KeyedStates<K> {
         &mut self,
         options: impl Into<StateOptions>,
     ) -> Result<ValueState<T, N>> {
-        self.value_or(options, None)
+        let extra = ValueExtra { default: None };
+        self.register_kind::<Value<T>, N>(options, extra)
+            .map(ValueState::new)
     }
 
     /// Registers a value state that reads as a default where nothing is stored.
@@ -55,48 +45,9 @@ impl<K: StateKey> KeyedStates<K> {
         options: impl Into<StateOptions>,
         default: T,
     ) -> Result<ValueState<T, N>> {
-        self.value_or(options, Some(default))
-    }
-
-    fn value_or<T: StateType, N: StateKey>(
-        &mut self,
-        options: impl Into<StateOptions>,
-        default: Option<T>,
-    ) -> Result<ValueState<T, N>> {
-        let options = options.into();
-        let meta = self.meta::<N>(
-            &options,
-            StateKind::Value,
-            None,
-            TypeMeta::of::<T>(options.codec),
-        );
-        let codec = options.codec;
-        self.register(
-            options,
-            meta,
-            ValueExtra { default },
-            migrate_column::<T>,
-            |cx, meta, expiry, extra, timed| {
-                if timed {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        ValueForm::<T, Timed<T>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                } else {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        ValueForm::<T, Plain<T>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                }
-            },
-        )
-        .map(ValueState::new)
+        let default = Some(default);
+        self.register_kind::<Value<T>, N>(options, ValueExtra { default })
+            .map(ValueState::new)
     }
 
     /// Registers a list state.
@@ -107,28 +58,8 @@ impl<K: StateKey> KeyedStates<K> {
         &mut self,
         options: impl Into<StateOptions>,
     ) -> Result<ListState<T, N>> {
-        let options = options.into();
-        let meta = self.meta::<N>(
-            &options,
-            StateKind::List,
-            None,
-            TypeMeta::of::<T>(options.codec),
-        );
-        let codec = options.codec;
-        self.register(
-            options,
-            meta,
-            (),
-            migrate_column::<T>,
-            |cx, meta, expiry, extra, timed| {
-                if timed {
-                    slot::<K, N, _, _>(cx, meta, ListForm::<T, Timed<T>>::new(codec), expiry, extra)
-                } else {
-                    slot::<K, N, _, _>(cx, meta, ListForm::<T, Plain<T>>::new(codec), expiry, extra)
-                }
-            },
-        )
-        .map(ListState::new)
+        self.register_kind::<List<T>, N>(options, ())
+            .map(ListState::new)
     }
 
     /// Registers a map state.
@@ -139,41 +70,8 @@ impl<K: StateKey> KeyedStates<K> {
         &mut self,
         options: impl Into<StateOptions>,
     ) -> Result<MapState<MK, MV, N>> {
-        let options = options.into();
-        let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
-        let meta = self.meta::<N>(
-            &options,
-            StateKind::Map,
-            Some(map_key),
-            TypeMeta::of::<MV>(options.codec),
-        );
-        let codec = options.codec;
-        self.register(
-            options,
-            meta,
-            (),
-            migrate_column::<MV>,
-            |cx, meta, expiry, extra, timed| {
-                if timed {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        MapForm::<MK, MV, Timed<MV>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                } else {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        MapForm::<MK, MV, Plain<MV>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                }
-            },
-        )
-        .map(MapState::new)
+        self.register_kind::<Map<MK, MV>, N>(options, ())
+            .map(MapState::new)
     }
 
     /// Registers a map state that is ordered by map key.
@@ -184,41 +82,8 @@ impl<K: StateKey> KeyedStates<K> {
         &mut self,
         options: impl Into<StateOptions>,
     ) -> Result<SortedMapState<MK, MV, N>> {
-        let options = options.into();
-        let map_key = TypeMeta::of::<MK>(CodecKind::Compact);
-        let meta = self.meta::<N>(
-            &options,
-            StateKind::SortedMap,
-            Some(map_key),
-            TypeMeta::of::<MV>(options.codec),
-        );
-        let codec = options.codec;
-        self.register(
-            options,
-            meta,
-            (),
-            migrate_column::<MV>,
-            |cx, meta, expiry, extra, timed| {
-                if timed {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        SortedMapForm::<MK, MV, Timed<MV>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                } else {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        SortedMapForm::<MK, MV, Plain<MV>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                }
-            },
-        )
-        .map(SortedMapState::new)
+        self.register_kind::<SortedMap<MK, MV>, N>(options, ())
+            .map(SortedMapState::new)
     }
 
     /// Registers a state that reduces what is added by a function of (value so far, input).
@@ -230,43 +95,9 @@ impl<K: StateKey> KeyedStates<K> {
         options: impl Into<StateOptions>,
         reduce: impl Fn(&T, T) -> Result<T> + Send + Sync + 'static,
     ) -> Result<ReducingState<T, N>> {
-        let options = options.into();
-        let meta = self.meta::<N>(
-            &options,
-            StateKind::Reducing,
-            None,
-            TypeMeta::of::<T>(options.codec),
-        );
-        let codec = options.codec;
-        let extra = ReducingExtra {
-            reduce: Arc::new(reduce) as ReduceFn<T>,
-        };
-        self.register(
-            options,
-            meta,
-            extra,
-            migrate_column::<T>,
-            |cx, meta, expiry, extra, timed| {
-                if timed {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        ValueForm::<T, Timed<T>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                } else {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        ValueForm::<T, Plain<T>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                }
-            },
-        )
-        .map(ReducingState::new)
+        let reduce = Arc::new(reduce);
+        self.register_kind::<Reducing<T>, N>(options, ReducingExtra { reduce })
+            .map(ReducingState::new)
     }
 
     /// Registers a state that folds inputs into an accumulator.
@@ -278,40 +109,8 @@ impl<K: StateKey> KeyedStates<K> {
         options: impl Into<StateOptions>,
         aggregator: A,
     ) -> Result<AggregatingState<A, N>> {
-        let options = options.into();
-        let meta = self.meta::<N>(
-            &options,
-            StateKind::Aggregating,
-            None,
-            TypeMeta::of::<A::Acc>(options.codec),
-        );
-        let codec = options.codec;
-        self.register(
-            options,
-            meta,
-            AggregatingExtra { aggregator },
-            migrate_column::<A::Acc>,
-            |cx, meta, expiry, extra, timed| {
-                if timed {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        ValueForm::<A::Acc, Timed<A::Acc>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                } else {
-                    slot::<K, N, _, _>(
-                        cx,
-                        meta,
-                        ValueForm::<A::Acc, Plain<A::Acc>>::new(codec),
-                        expiry,
-                        extra,
-                    )
-                }
-            },
-        )
-        .map(AggregatingState::new)
+        self.register_kind::<Aggregating<A>, N>(options, AggregatingExtra { aggregator })
+            .map(AggregatingState::new)
     }
 
     /// Registers a set of timers.
@@ -337,6 +136,30 @@ impl<K: StateKey> KeyedStates<K> {
             },
         )
         .map(Timers::new)
+    }
+
+    fn register_kind<Q: Kind, N: StateKey>(
+        &mut self,
+        options: impl Into<StateOptions>,
+        extra: Q::Extra,
+    ) -> Result<Slot> {
+        let options = options.into();
+        let codec = options.codec;
+        let value = TypeMeta::of::<Q::Value>(codec);
+        let meta = self.meta::<N>(&options, Q::KIND, Q::map_key(), value);
+        self.register(
+            options,
+            meta,
+            extra,
+            migrate_column::<Q::Value>,
+            |cx, meta, expiry, extra, timed| {
+                if timed {
+                    slot::<K, N, _, _>(cx, meta, Q::timed(codec), expiry, extra)
+                } else {
+                    slot::<K, N, _, _>(cx, meta, Q::plain(codec), expiry, extra)
+                }
+            },
+        )
     }
 
     fn meta<N: StateKey>(

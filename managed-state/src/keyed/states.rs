@@ -28,6 +28,8 @@ static OWNERS: AtomicU32 = AtomicU32::new(0);
 pub struct KeyedStates<K> {
     pub(crate) cx: KeyedContext,
     pub(crate) owner: u32,
+    /// Number of key groups of this subtask.
+    pub(crate) groups: usize,
     pub(crate) names: BTreeMap<Arc<str>, u32>,
     pub(crate) slots: Slots<K>,
     pub(crate) restored: bool,
@@ -78,6 +80,7 @@ impl<K: StateKey> KeyedStates<K> {
         };
         let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
+            groups: cx.range.len(),
             cx,
             owner,
             names: BTreeMap::new(),

@@ -1,10 +1,13 @@
 //! What an operator sees of a state: a view bound to one key and namespace, the same on either representation.
 
+use std::marker::PhantomData;
+
 use state_api::access::{
     Aggregator, ListAccess, MapAccess, MergeAccess, SortedMapAccess, ValueAccess,
 };
-use state_api::{Error, OrderedKey, Result, StateKey, StateType};
+use state_api::{OrderedKey, Result, StateKey, StateType};
 
+use super::bound::{Bound, OfStore, OfTable, Reached, downcast};
 use super::live_list::LiveListView;
 use super::live_map::LiveMapView;
 use super::live_value::{LiveAggregating, LiveReducing, LiveValue};
@@ -12,44 +15,64 @@ use super::stamp::{Plain, Timed};
 use crate::bytes::{ByteAggregating, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteValue};
 use crate::live::{LiveMap, LiveSortedMap};
 
-/// What a view is over: a live table without or with timestamps, a byte store, or a token that was wrong.
-pub(crate) enum View<P, T, B> {
-    Plain(P),
-    Timed(T),
-    Bytes(B),
-    Invalid(Option<Error>),
+/// What a view becomes on a live table without timestamps, on one with them, and on a byte store.
+trait View {
+    type Plain<'s>;
+    type Timed<'s>;
+    type Bytes<'s>;
 }
 
-impl<P, T, B> View<P, T, B> {
-    #[cold]
-    pub(crate) fn invalid(error: Error) -> Self {
-        Self::Invalid(Some(error))
-    }
-}
-
-#[cold]
-fn invalid<R>(error: &mut Option<Error>) -> Result<R> {
-    Err(error
-        .take()
-        .unwrap_or_else(|| Error::poisoned("the view of a state is not usable")))
-}
-
+/// Calls a method of what the view is over. A wrong token is an error of every call.
 macro_rules! on_view {
     ($self:ident, $view:ident => $call:expr) => {
-        match &mut $self.0 {
-            View::Plain($view) => $call,
-            View::Timed($view) => $call,
-            View::Bytes($view) => $call,
-            View::Invalid(error) => invalid(error),
+        match $self.bound.reach()? {
+            Reached::Plain(slot, at) => {
+                type Over<'s, V> = <V as View>::Plain<'s>;
+                let mut $view = Over::<'_, Self>::of_table(downcast(slot)?, at);
+                $call
+            }
+            Reached::Timed(slot, at) => {
+                type Over<'s, V> = <V as View>::Timed<'s>;
+                let mut $view = Over::<'_, Self>::of_table(downcast(slot)?, at);
+                $call
+            }
+            Reached::Bytes(store, index, namespace) => {
+                type Over<'s, V> = <V as View>::Bytes<'s>;
+                let mut $view = Over::<'_, Self>::of_store(store, index, namespace)?;
+                $call
+            }
         }
     };
 }
 
-type ValueOver<'a, K, N, T> =
-    View<LiveValue<'a, K, N, T, Plain<T>>, LiveValue<'a, K, N, T, Timed<T>>, ByteValue<'a, T>>;
+macro_rules! view {
+    ($(#[$doc:meta])* $view:ident < $($param:ident : $bound:ident),+ >, $plain:ty, $timed:ty, $bytes:ty) => {
+        $(#[$doc])*
+        pub struct $view<'a, K, N, $($param: $bound),+> {
+            bound: Bound<'a, K, N>,
+            types: PhantomData<fn() -> ($($param,)+)>,
+        }
 
-/// A value state of one key and namespace.
-pub struct ValueView<'a, K, N, T: StateType>(pub(crate) ValueOver<'a, K, N, T>);
+        impl<'a, K, N, $($param: $bound),+> $view<'a, K, N, $($param),+> {
+            #[cfg_attr(not(debug_assertions), inline(always))]
+            pub(crate) fn new(bound: Bound<'a, K, N>) -> Self {
+                Self { bound, types: PhantomData }
+            }
+        }
+
+        impl<K: StateKey, N: StateKey, $($param: $bound),+> View for $view<'_, K, N, $($param),+> {
+            type Plain<'s> = $plain;
+            type Timed<'s> = $timed;
+            type Bytes<'s> = $bytes;
+        }
+    };
+}
+
+view! {
+    /// A value state of one key and namespace.
+    ValueView<T: StateType>,
+    LiveValue<'s, K, N, T, Plain<T>>, LiveValue<'s, K, N, T, Timed<T>>, ByteValue<'s, T>
+}
 
 impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K, N, T> {
     #[cfg_attr(not(debug_assertions), inline(always))]
@@ -81,11 +104,11 @@ impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K,
     }
 }
 
-type ListOver<'a, K, N, T> =
-    View<LiveListView<'a, K, N, T, Plain<T>>, LiveListView<'a, K, N, T, Timed<T>>, ByteList<'a, T>>;
-
-/// A list state of one key and namespace.
-pub struct ListView<'a, K, N, T: StateType>(pub(crate) ListOver<'a, K, N, T>);
+view! {
+    /// A list state of one key and namespace.
+    ListView<T: StateType>,
+    LiveListView<'s, K, N, T, Plain<T>>, LiveListView<'s, K, N, T, Timed<T>>, ByteList<'s, T>
+}
 
 impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N, T> {
     #[cfg_attr(not(debug_assertions), inline(always))]
@@ -126,25 +149,17 @@ impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N
 type LiveMapOf<'a, K, N, MK, MV, S> = LiveMapView<'a, K, N, MK, MV, S, LiveMap<MK, S>>;
 type LiveSortedMapOf<'a, K, N, MK, MV, S> = LiveMapView<'a, K, N, MK, MV, S, LiveSortedMap<MK, S>>;
 
-type MapOver<'a, K, N, MK, MV> = View<
-    LiveMapOf<'a, K, N, MK, MV, Plain<MV>>,
-    LiveMapOf<'a, K, N, MK, MV, Timed<MV>>,
-    ByteMap<'a, MK, MV>,
->;
+view! {
+    /// A map state of one key and namespace.
+    MapView<MK: StateKey, MV: StateType>,
+    LiveMapOf<'s, K, N, MK, MV, Plain<MV>>, LiveMapOf<'s, K, N, MK, MV, Timed<MV>>, ByteMap<'s, MK, MV>
+}
 
-/// A map state of one key and namespace.
-pub struct MapView<'a, K, N, MK: StateKey, MV: StateType>(pub(crate) MapOver<'a, K, N, MK, MV>);
-
-type SortedMapOver<'a, K, N, MK, MV> = View<
-    LiveSortedMapOf<'a, K, N, MK, MV, Plain<MV>>,
-    LiveSortedMapOf<'a, K, N, MK, MV, Timed<MV>>,
-    ByteSortedMap<'a, MK, MV>,
->;
-
-/// A map state of one key and namespace, ordered by map key.
-pub struct SortedMapView<'a, K, N, MK: OrderedKey, MV: StateType>(
-    pub(crate) SortedMapOver<'a, K, N, MK, MV>,
-);
+view! {
+    /// A map state of one key and namespace, ordered by map key.
+    SortedMapView<MK: OrderedKey, MV: StateType>,
+    LiveSortedMapOf<'s, K, N, MK, MV, Plain<MV>>, LiveSortedMapOf<'s, K, N, MK, MV, Timed<MV>>, ByteSortedMap<'s, MK, MV>
+}
 
 macro_rules! map_access {
     ($view:ident, $key:ident) => {
@@ -221,14 +236,11 @@ impl<K: StateKey, N: StateKey, MK: OrderedKey, MV: StateType> SortedMapAccess<MK
     }
 }
 
-type ReducingOver<'a, K, N, T> = View<
-    LiveReducing<'a, K, N, T, Plain<T>>,
-    LiveReducing<'a, K, N, T, Timed<T>>,
-    ByteReducing<'a, T>,
->;
-
-/// A reducing state of one key and namespace.
-pub struct ReducingView<'a, K, N, T: StateType>(pub(crate) ReducingOver<'a, K, N, T>);
+view! {
+    /// A reducing state of one key and namespace.
+    ReducingView<T: StateType>,
+    LiveReducing<'s, K, N, T, Plain<T>>, LiveReducing<'s, K, N, T, Timed<T>>, ByteReducing<'s, T>
+}
 
 impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<'_, K, N, T> {
     #[cfg_attr(not(debug_assertions), inline(always))]
@@ -246,14 +258,11 @@ impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<
     }
 }
 
-type AggregatingOver<'a, K, N, A> = View<
-    LiveAggregating<'a, K, N, A, Plain<<A as Aggregator>::Acc>>,
-    LiveAggregating<'a, K, N, A, Timed<<A as Aggregator>::Acc>>,
-    ByteAggregating<'a, A>,
->;
-
-/// An aggregating state of one key and namespace.
-pub struct AggregatingView<'a, K, N, A: Aggregator>(pub(crate) AggregatingOver<'a, K, N, A>);
+view! {
+    /// An aggregating state of one key and namespace.
+    AggregatingView<A: Aggregator>,
+    LiveAggregating<'s, K, N, A, Plain<A::Acc>>, LiveAggregating<'s, K, N, A, Timed<A::Acc>>, ByteAggregating<'s, A>
+}
 
 impl<K: StateKey, N: StateKey, A: Aggregator> MergeAccess<A::In, A::Out>
     for AggregatingView<'_, K, N, A>
