@@ -8,6 +8,9 @@ use super::{toml_text, yaml};
 /// Largest file that is read as a configuration, in bytes.
 const LARGEST: u64 = 1 << 20;
 
+/// Longest name of an option, with all sections around it, in bytes.
+const LONGEST_KEY: usize = 256;
+
 /// One option as it stands in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -89,11 +92,21 @@ pub(super) fn read(path: &Path) -> Result<String> {
 }
 
 /// Joins a path of keys and a further key by a dot.
-pub(super) fn join_key(path: &str, key: &str) -> String {
+///
+/// The name of a section is repeated for each option in it, so it is kept short: else a file would take its length squared.
+///
+/// # Errors
+/// What is wrong, when the joined name is longer than any option's.
+pub(super) fn join_key(path: &str, key: &str) -> std::result::Result<String, String> {
+    if path.len() + 1 + key.len() > LONGEST_KEY {
+        return Err(format!(
+            "the name of an option takes more than {LONGEST_KEY} bytes"
+        ));
+    }
     if path.is_empty() {
-        key.to_owned()
+        Ok(key.to_owned())
     } else {
-        format!("{path}.{key}")
+        Ok(format!("{path}.{key}"))
     }
 }
 

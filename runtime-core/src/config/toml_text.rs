@@ -29,8 +29,8 @@ fn flatten(
     entries: &mut Vec<Entry>,
 ) -> Result<(), (Option<usize>, String)> {
     for (name, value) in table {
-        let key = join_key(path, name.get_ref());
         let line = lines.at(name.span().start);
+        let key = join_key(path, name.get_ref()).map_err(|why| (Some(line), why))?;
         match value.get_ref() {
             // The parser bounds how deep tables nest.
             DeValue::Table(inner) => flatten(inner, &key, lines, entries)?,

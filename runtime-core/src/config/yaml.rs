@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Entry>, (Option<usize>, String)> {
                                 value.into_owned()
                             };
                             entries.push(Entry {
-                                key: join_key(path, &name),
+                                key: join_key(path, &name).map_err(|why| (Some(line), why))?,
                                 text,
                                 line: Some(line),
                             });
@@ -73,7 +73,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<Entry>, (Option<usize>, String)> {
                     None if mapping => (String::new(), line),
                     None => return fail("a configuration is a mapping of options to values"),
                     Some(Open::Mapping { path, key }) => match key.take() {
-                        Some((name, line)) => (join_key(path, &name), line),
+                        Some((name, line)) => {
+                            let path = join_key(path, &name).map_err(|why| (Some(line), why))?;
+                            (path, line)
+                        }
                         None => return fail("a key must be plain text"),
                     },
                     Some(Open::Sequence { .. }) => return fail("a list holds plain values only"),
