@@ -222,6 +222,39 @@ fn a_transaction_of_a_checkpoint_that_was_not_published_is_committed_with_the_ne
 }
 
 #[test]
+fn k_626_a_final_checkpoint_that_fails_is_taken_again_before_the_job_ends() {
+    for seed in 0..5 {
+        let (lines, ledger) = (lines(200), Ledger::new());
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&asked);
+        let parts = unreliable(move |_| match count.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Publishing::Fails(Error::limit("the disk is full")),
+            _ => Publishing::Works,
+        });
+        let (parts, reasons) = listening(parts);
+        let rare = ExecutionSettings {
+            checkpointing: CoordinatorConfig {
+                // The only checkpoint is the one at the end of the input.
+                interval: Some(std::time::Duration::from_secs(3600)),
+                ..tolerant(10).checkpointing
+            },
+            ..tolerant(10)
+        };
+        let outcome = Driver::new(seed)
+            .run(&wordcount(&lines, 2, &ledger), &rare, parts)
+            .unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "seed {seed}");
+        assert_eq!(
+            (outcome.checkpoints, outcome.aborted),
+            (1, 2),
+            "seed {seed}"
+        );
+        assert_eq!((outcome.restarts, reasons.lock().unwrap().len()), (0, 2));
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_checkpoint_whose_outcome_is_unknown_is_found_in_the_store_after_a_failure() {
     for seed in 0..10 {
         let (lines, ledger) = (lines(400), Ledger::new());

@@ -10,6 +10,8 @@ mod pending_commits;
 mod report;
 mod snapshot;
 mod subtask;
+#[cfg(test)]
+mod subtask_tests;
 
 pub use self::core::{Begin, TaskCore};
 pub use mailbox::{Command, Mailbox};

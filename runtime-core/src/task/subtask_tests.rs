@@ -1,0 +1,512 @@
+//! The checkpoint procedure of one subtask, step by step, over a chain that writes down what it is told.
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use checkpoint_storage::MemoryCheckpointStorage;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, LocalBoxFuture, pending, ready};
+use state_api::{
+    Attempt, CheckpointId, CheckpointStorage, Error, Executor, JobId, ManualClock, MaxParallelism,
+    OperatorUid, Result, SnapshotRequest,
+};
+
+use super::{
+    Command, Mailbox, OperatorParts, Progress, Reporter, Subtask, SubtaskSnapshot, TaskReport,
+};
+use crate::alignment::{AlignmentReport, GiveUp};
+use crate::chain::environment::Environment;
+use crate::chain::fan_out::FanOut;
+use crate::chain::gate::Cut;
+use crate::chain::link::{Control, Head, Link, Turn};
+use crate::channel::{Barrier, Signal};
+use crate::config::CheckpointMode;
+use crate::coordinator::{FailureReason, TaskId};
+use crate::execution::Failpoints;
+use crate::record::Emit;
+
+/// What happened, in order.
+type Log = Rc<RefCell<Vec<String>>>;
+
+/// A link at the end of a chain that writes down what it is told, under a name.
+struct Noting {
+    name: &'static str,
+    log: Log,
+    /// The calls that fail, such as `snapshot`.
+    fails: Rc<RefCell<Vec<&'static str>>>,
+}
+
+impl Noting {
+    fn note(&self, call: &'static str, id: Option<CheckpointId>) -> Result<()> {
+        let id = id.map_or(String::new(), |id| format!(" {id}"));
+        self.log
+            .borrow_mut()
+            .push(format!("{} {call}{id}", self.name));
+        if self.fails.borrow().contains(&call) {
+            return Err(Error::user(format!("{} {call} fails", self.name)));
+        }
+        Ok(())
+    }
+}
+
+impl Emit<()> for Noting {
+    fn emit(&mut self, (): (), _time: i64) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Control for Noting {
+    fn open<'a>(&'a mut self, _: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn watermark(&mut self, _: i64) -> Result<()> {
+        Ok(())
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn pump(&mut self) -> bool {
+        true
+    }
+
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        self.note("prepare", Some(barrier.id))
+    }
+
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
+        let what = if barrier.is_some() {
+            "barrier"
+        } else {
+            "cancel"
+        };
+        drop(self.note(what, Some(id)));
+    }
+
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        let uid = OperatorUid::new(self.name)?;
+        set.add(uid, OperatorParts::default());
+        self.note("snapshot", Some(request.checkpoint))
+    }
+
+    fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        self.note("completed", Some(id))
+    }
+
+    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        self.note("aborted", Some(id))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.note("finish", None)
+    }
+
+    fn maintain(&mut self) -> bool {
+        false
+    }
+}
+
+/// The start of a chain: it writes down what it is told, and passes it on to two links.
+struct Scripted {
+    own: Noting,
+    next: FanOut<()>,
+    turns: Rc<RefCell<Vec<Turn>>>,
+}
+
+impl Head for Scripted {
+    fn turn(&mut self, _: usize) -> Result<Turn> {
+        let turn = self.turns.borrow_mut().pop();
+        Ok(turn.unwrap_or(Turn::Waiting { wake_at_ms: None }))
+    }
+
+    fn give_up(&mut self, id: CheckpointId) {
+        drop(self.own.note("give up", Some(id)));
+    }
+
+    fn is_source(&self) -> bool {
+        true
+    }
+}
+
+impl Control for Scripted {
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        self.next.open(env)
+    }
+
+    fn watermark(&mut self, time: i64) -> Result<()> {
+        self.next.watermark(time)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.next.idle()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.next.flush()
+    }
+
+    fn pump(&mut self) -> bool {
+        self.next.pump()
+    }
+
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        self.own.prepare_barrier(barrier)?;
+        self.next.prepare_barrier(barrier)
+    }
+
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
+        self.next.emit_barrier(barrier, id);
+    }
+
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        self.next.snapshot(request, set)?;
+        self.own.snapshot(request, set)
+    }
+
+    fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        self.next.completed(id)?;
+        self.own.completed(id)
+    }
+
+    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        self.next.aborted(id)?;
+        self.own.aborted(id)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.own.finish()?;
+        self.next.finish()
+    }
+
+    fn maintain(&mut self) -> bool {
+        false
+    }
+}
+
+/// Keeps async parts until it is told to run them.
+#[derive(Default)]
+struct Later(Mutex<Vec<BoxFuture<'static, ()>>>);
+
+impl Later {
+    /// Runs what waits; returns how many there were.
+    fn run(&self) -> usize {
+        let futures = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let count = futures.len();
+        for future in futures {
+            future.now_or_never().expect("nothing in it waits");
+        }
+        count
+    }
+}
+
+impl Executor for Later {
+    fn spawn_io(&self, future: BoxFuture<'static, ()>) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(future);
+    }
+
+    fn spawn_cpu(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
+}
+
+/// Keeps what a subtask reports, as short texts.
+#[derive(Default)]
+struct Reports(Mutex<Vec<String>>);
+
+impl Reporter for Reports {
+    fn report(&self, _: TaskId, report: TaskReport) {
+        let text = match report {
+            TaskReport::Running { .. } => "running".to_owned(),
+            TaskReport::Ack { id, .. } => format!("ack {id}"),
+            TaskReport::Decline { id, reason, .. } => format!("decline {id} {reason:?}"),
+            TaskReport::InputEnded => "input ended".to_owned(),
+            TaskReport::Ended => "ended".to_owned(),
+            TaskReport::Failed(error) => format!("failed: {error}"),
+        };
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text);
+    }
+}
+
+struct Bench {
+    subtask: Subtask,
+    mailbox: Arc<Mailbox>,
+    reports: Arc<Reports>,
+    later: Arc<Later>,
+    log: Log,
+    fails: Rc<RefCell<Vec<&'static str>>>,
+    turns: Rc<RefCell<Vec<Turn>>>,
+}
+
+impl Bench {
+    /// A subtask whose chain is open, or one that never gets that far.
+    fn new(opens: bool) -> Self {
+        let (log, fails) = (Log::default(), Rc::default());
+        let noting = |name| Noting {
+            name,
+            log: Rc::clone(&log),
+            fails: Rc::clone(&fails),
+        };
+        let links: Vec<Box<dyn Link<()>>> =
+            vec![Box::new(noting("left")), Box::new(noting("right"))];
+        let turns = Rc::default();
+        let head: Box<dyn Head> = Box::new(Scripted {
+            own: noting("head"),
+            next: FanOut::new(links),
+            turns: Rc::clone(&turns),
+        });
+        let signal = Signal::new();
+        let mailbox = Mailbox::new(Arc::clone(&signal));
+        let (reports, later) = (Arc::new(Reports::default()), Arc::new(Later::default()));
+        let opening: LocalBoxFuture<'static, Result<Box<dyn Head>>> = if opens {
+            Box::pin(ready(Ok(head)))
+        } else {
+            Box::pin(async move {
+                let _head = head;
+                pending().await
+            })
+        };
+        let subtask = Subtask::new(
+            TaskId::new(0, 0),
+            "chain".into(),
+            opening,
+            Arc::clone(&mailbox),
+            Arc::clone(&reports) as Arc<dyn Reporter>,
+            environment(signal, Arc::clone(&later) as Arc<dyn Executor>),
+        );
+        let mut bench = Self {
+            subtask,
+            mailbox,
+            reports,
+            later,
+            log,
+            fails,
+            turns,
+        };
+        bench.settle();
+        bench
+    }
+
+    fn settle(&mut self) {
+        while self.subtask.step(16) == Progress::Worked {}
+    }
+
+    fn tell(&mut self, command: Command) {
+        self.mailbox.send(command);
+        self.settle();
+    }
+
+    fn trigger(&mut self, id: u64) {
+        self.tell(Command::Trigger(Barrier::new(CheckpointId(id), 0)));
+    }
+
+    fn turn(&mut self, turn: Turn) {
+        self.turns.borrow_mut().push(turn);
+        self.settle();
+    }
+
+    fn take_log(&self) -> Vec<String> {
+        self.log.take()
+    }
+
+    fn take_reports(&self) -> Vec<String> {
+        std::mem::take(
+            &mut *self
+                .reports
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+}
+
+fn environment(signal: Arc<Signal>, executor: Arc<dyn Executor>) -> Environment {
+    let storage: Arc<dyn CheckpointStorage> = Arc::new(MemoryCheckpointStorage::new(1 << 20));
+    Environment {
+        job: JobId::new("job").expect("a name"),
+        attempt: Attempt(1),
+        run: 0,
+        subtask: state_api::Subtask {
+            index: 0,
+            parallelism: 1,
+        },
+        plan: Arc::new([]),
+        max_parallelism: MaxParallelism::new(128).expect("a number"),
+        mode: CheckpointMode::ExactlyOnce,
+        clock: Arc::new(ManualClock::at(0)),
+        signal,
+        congested: Rc::new(Cell::new(false)),
+        storage: Arc::clone(&storage),
+        restore_storage: storage,
+        executor,
+        backend: Arc::new(backend_hashmap::HashMapBackend),
+        backend_options: Arc::new(BTreeMap::new()),
+        local_dir: std::env::temp_dir(),
+        memory_limit: None,
+        seed: 0,
+        restored: None,
+        failpoints: Failpoints::none(),
+    }
+}
+
+#[test]
+fn k_591_hooks_come_before_the_barrier_and_the_barrier_before_the_snapshots_and_the_ack_last() {
+    let mut bench = Bench::new(true);
+    assert_eq!(bench.take_reports(), ["running"]);
+    bench.trigger(7);
+    assert_eq!(
+        bench.take_log(),
+        [
+            "head prepare 7",
+            "left prepare 7",
+            "right prepare 7",
+            "left barrier 7",
+            "right barrier 7",
+            "left snapshot 7",
+            "right snapshot 7",
+            "head snapshot 7",
+        ]
+    );
+    assert!(
+        bench.take_reports().is_empty(),
+        "the async part is not done"
+    );
+    assert_eq!(bench.later.run(), 1);
+    assert_eq!(bench.take_reports(), ["ack 7"]);
+}
+
+#[test]
+fn k_596_a_subtask_that_has_ended_tells_its_operators_nothing() {
+    let mut bench = Bench::new(true);
+    bench.trigger(1);
+    bench.tell(Command::Stop);
+    assert_eq!(bench.take_reports(), ["running", "ended"]);
+    bench.take_log();
+    bench.tell(Command::Completed(CheckpointId(1)));
+    bench.tell(Command::Aborted(CheckpointId(2)));
+    assert!(bench.take_log().is_empty());
+    // Its uploads are cancelled, and nobody waits for an answer.
+    assert_eq!(bench.later.run(), 1);
+    assert!(bench.take_reports().is_empty());
+}
+
+#[test]
+fn k_601_an_abort_after_the_async_part_has_nothing_to_cancel_and_is_passed_on() {
+    let mut bench = Bench::new(true);
+    bench.trigger(3);
+    bench.later.run();
+    assert_eq!(bench.take_reports(), ["running", "ack 3"]);
+    bench.take_log();
+    bench.tell(Command::Aborted(CheckpointId(3)));
+    assert_eq!(
+        bench.take_log(),
+        [
+            "head give up 3",
+            "left aborted 3",
+            "right aborted 3",
+            "head aborted 3"
+        ]
+    );
+    bench.trigger(4);
+    bench.later.run();
+    assert_eq!(bench.take_reports(), ["ack 4"]);
+}
+
+#[test]
+fn k_613_a_subtask_that_has_ended_takes_no_part_and_does_not_fail() {
+    let mut bench = Bench::new(false);
+    bench.trigger(1);
+    let not_ready = format!("decline 1 {:?}", FailureReason::DeclinedNotReady);
+    assert_eq!(bench.take_reports(), [not_ready]);
+    let mut bench = Bench::new(true);
+    bench.tell(Command::Stop);
+    bench.trigger(1);
+    assert_eq!(bench.subtask.step(16), Progress::Done);
+    let reports = bench.take_reports();
+    assert_eq!(reports[..2], ["running", "ended"]);
+    assert!(
+        reports[2..]
+            .iter()
+            .all(|report| report.starts_with("decline 1")),
+        "{reports:?}"
+    );
+    assert!(bench.take_log().is_empty(), "no operator is asked");
+}
+
+#[test]
+fn k_614_a_completion_that_comes_while_state_is_restored_reaches_no_operator() {
+    let mut bench = Bench::new(false);
+    bench.tell(Command::Completed(CheckpointId(1)));
+    bench.tell(Command::Aborted(CheckpointId(2)));
+    assert!(bench.take_log().is_empty() && bench.take_reports().is_empty());
+    // Nor is it news that would be kept for later: the next one after the start is told.
+    let mut bench = Bench::new(true);
+    bench.tell(Command::Completed(CheckpointId(1)));
+    assert_eq!(
+        bench.take_log(),
+        ["left completed 1", "right completed 1", "head completed 1"]
+    );
+}
+
+#[test]
+fn k_617_after_a_snapshot_that_fails_those_behind_need_not_wait_and_the_next_one_works() {
+    let mut bench = Bench::new(true);
+    bench.fails.borrow_mut().push("snapshot");
+    bench.trigger(1);
+    assert_eq!(
+        bench.take_log()[3..],
+        [
+            "left barrier 1",
+            "right barrier 1",
+            "left snapshot 1",
+            "left cancel 1",
+            "right cancel 1"
+        ]
+    );
+    let sync_part = format!("decline 1 {:?}", FailureReason::SyncPart);
+    assert_eq!(bench.take_reports(), ["running".to_owned(), sync_part]);
+    assert_eq!(bench.later.run(), 0, "nothing is written");
+    bench.fails.borrow_mut().clear();
+    bench.trigger(2);
+    bench.later.run();
+    assert_eq!(bench.take_reports(), ["ack 2"]);
+}
+
+#[test]
+fn k_524_a_checkpoint_that_is_given_up_sends_one_cancel_marker_to_each_output() {
+    let give_up = |id, why| {
+        Turn::Cut(Cut::GiveUp {
+            id: CheckpointId(id),
+            why,
+        })
+    };
+    let mut bench = Bench::new(true);
+    bench.take_reports();
+    bench.turn(give_up(5, GiveUp::CancelMarker));
+    // Again, by another way: the marker is out already.
+    bench.turn(give_up(5, GiveUp::InputEnded));
+    assert_eq!(bench.take_log(), ["left cancel 5", "right cancel 5"]);
+    let declined = format!("decline 5 {:?}", FailureReason::DeclinedCancelMarker);
+    assert_eq!(bench.take_reports(), [declined]);
+    // An abort that overtakes the barrier: the marker goes out where the barrier would have.
+    bench.tell(Command::Aborted(CheckpointId(6)));
+    bench.take_log();
+    bench.turn(Turn::Cut(Cut::Snapshot {
+        barrier: Barrier::new(CheckpointId(6), 0),
+        report: AlignmentReport::default(),
+    }));
+    assert_eq!(bench.take_log(), ["left cancel 6", "right cancel 6"]);
+    assert!(bench.take_reports().is_empty(), "the coordinator knows");
+}
