@@ -173,7 +173,7 @@ fn the_old_memory_backend_brings_checkpoints_in_memory() {
 }
 
 #[test]
-fn cf_01_checkpoints_without_a_place_are_an_error_not_a_default() {
+fn checkpoints_without_a_place_are_an_error_not_a_default() {
     let configuration = yaml("parallelism.default: 1\nexecution.checkpointing.interval: 1 s");
     let error = CheckpointSettings::from_configuration(&configuration).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -194,7 +194,7 @@ fn cf_01_checkpoints_without_a_place_are_an_error_not_a_default() {
 }
 
 #[test]
-fn cf_01_a_folder_for_temporary_files_is_warned_about_by_option() {
+fn a_folder_for_temporary_files_is_warned_about_by_option() {
     let warnings = |dir: &str| {
         let configuration = yaml(&format!("execution.checkpointing.dir: {dir}"));
         let settings = CheckpointSettings::from_configuration(&configuration).unwrap();

@@ -156,7 +156,7 @@ fn k_724_the_part_of_an_aborted_checkpoint_is_committed_with_the_next_one() {
 }
 
 #[test]
-fn k_727_sk_04_a_restore_at_another_parallelism_commits_all_and_leaves_nothing_open() {
+fn k_727_a_restore_at_another_parallelism_commits_all_and_leaves_nothing_open() {
     for after in [1, 2, 3, 7] {
         let (folder, sink) = output();
         let mut saved = Vec::new();
@@ -178,7 +178,7 @@ fn k_727_sk_04_a_restore_at_another_parallelism_commits_all_and_leaves_nothing_o
 }
 
 #[test]
-fn k_728_sk_01_a_commit_is_repeatable_in_this_run_and_in_later_ones() {
+fn k_728_a_commit_is_repeatable_in_this_run_and_in_later_ones() {
     let (folder, sink) = output();
     let mut tasks: Vec<_> = (0..4)
         .map(|n| Task::fresh(&sink, &context(1, 0, n, 4, None)).unwrap())
@@ -202,7 +202,7 @@ fn k_728_sk_01_a_commit_is_repeatable_in_this_run_and_in_later_ones() {
 }
 
 #[test]
-fn sk_03_a_part_that_is_gone_fails_the_restore_unless_it_is_accepted_for_that_checkpoint() {
+fn a_part_that_is_gone_fails_the_restore_unless_it_is_accepted_for_that_checkpoint() {
     let (folder, sink) = output();
     let mut task = start(&sink);
     task.write([1]).unwrap();
@@ -233,7 +233,7 @@ fn sk_03_a_part_that_is_gone_fails_the_restore_unless_it_is_accepted_for_that_ch
 }
 
 #[test]
-fn sk_05_nothing_of_a_checkpoint_that_another_subtask_declines_is_visible() {
+fn nothing_of_a_checkpoint_that_another_subtask_declines_is_visible() {
     let (folder, sink) = output();
     let mut first = Task::fresh(&sink, &context(1, 0, 0, 2, None)).unwrap();
     let mut second = Task::fresh(&sink, &context(1, 0, 1, 2, None)).unwrap();

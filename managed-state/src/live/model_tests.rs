@@ -454,6 +454,7 @@ proptest! {
 #[test]
 fn k_120_a_table_that_grows_and_shrinks_behaves_as_a_plain_map_with_snapshots() {
     for seed in [1, 2, 3_u64] {
+        println!("seed {seed}");
         let mut rng = Rng::new(seed);
         let mut model = Model::new(2);
         for round in 0..12_u64 {
@@ -482,7 +483,6 @@ fn k_120_a_table_that_grows_and_shrinks_behaves_as_a_plain_map_with_snapshots() 
             }
             model.check_accounts();
         }
-        println!("seed {seed}: {} entries at the end", model.entries.len());
         model.finish();
     }
 }
