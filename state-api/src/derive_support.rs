@@ -2,6 +2,7 @@
 use std::any::{TypeId, type_name};
 use std::cell::RefCell;
 
+pub use crate::types::put_first;
 use crate::{Error, Name, Result, Schema, StateKey, StateType, Value};
 
 /// Builds the schema of a type, refusing one that contains itself.

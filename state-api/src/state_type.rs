@@ -59,6 +59,49 @@ pub trait StateType: Sized + Clone + Send + Sync + 'static {
         0
     }
 
+    /// Reads a byte of what the value owns on the heap, and of the value itself; the byte means nothing.
+    ///
+    /// Whoever encodes many values calls it some values ahead, so that the memory of several is fetched at a time.
+    #[inline]
+    fn touch(&self) -> u8 {
+        0
+    }
+
+    /// Whether [`StateType::put_in_place`] works; then [`StateType::FIXED_SIZE`] is some number.
+    #[doc(hidden)]
+    const IN_PLACE: bool = false;
+
+    /// Writes the compact encoding to a place of just its size.
+    #[doc(hidden)]
+    #[inline]
+    fn put_in_place(&self, _place: &mut [u8]) {
+        unreachable!("asked only of types that say so");
+    }
+
+    /// Appends the encodings of values, one after the other.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_slice(items: &[Self], out: &mut Vec<u8>) {
+        match Self::FIXED_SIZE {
+            Some(size) if Self::IN_PLACE && size > 0 => {
+                // Room first, so that what is left is a copy.
+                let start = out.len();
+                out.resize(start + items.len() * size, 0);
+                for (item, place) in items.iter().zip(out[start..].chunks_exact_mut(size)) {
+                    item.put_in_place(place);
+                }
+            }
+            _ => items.iter().for_each(|item| item.encode(out)),
+        }
+    }
+
+    /// Reads as many values as an array has.
+    #[doc(hidden)]
+    #[inline]
+    fn decode_array<const N: usize>(input: &mut &[u8]) -> Result<[Self; N]> {
+        crate::types::try_array(|| Self::decode(input))
+    }
+
     /// Whether this is `u8`: sequences of it are byte strings.
     #[doc(hidden)]
     const IS_BYTE: bool = false;

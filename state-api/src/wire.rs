@@ -34,6 +34,11 @@ pub fn get_varint(input: &mut &[u8]) -> Result<u64> {
         *input = rest;
         return Ok(value);
     }
+    if let [low @ 0x80..=0xff, high @ 1..=0x7f, rest @ ..] = *input {
+        let value = u64::from(*low & 0x7f) | u64::from(*high) << 7;
+        *input = rest;
+        return Ok(value);
+    }
     let value = get_varint128(input)?;
     u64::try_from(value).map_err(|_| Error::corrupt("number exceeds 64 bits"))
 }
@@ -116,10 +121,7 @@ pub fn get_len(input: &mut &[u8]) -> Result<usize> {
     let len = get_varint(input)?;
     match usize::try_from(len) {
         Ok(len) if len <= input.len() => Ok(len),
-        _ => Err(Error::corrupt(format!(
-            "length {len} exceeds the {} bytes left",
-            input.len()
-        ))),
+        _ => Err(too_long(len, input.len())),
     }
 }
 
@@ -178,6 +180,11 @@ pub const fn add_sizes(a: Option<usize>, b: Option<usize>) -> Option<usize> {
 /// Returns how many elements to reserve room for, given a length that may be a lie: no more bytes than the input has left.
 pub(crate) fn reserve<T>(len: usize, input: &[u8]) -> usize {
     len.min(input.len() / size_of::<T>().max(1))
+}
+
+#[cold]
+fn too_long(len: u64, left: usize) -> Error {
+    Error::corrupt(format!("length {len} exceeds the {left} bytes left"))
 }
 
 #[cold]

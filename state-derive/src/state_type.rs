@@ -14,6 +14,8 @@ pub(crate) fn expand(input: &Input) -> TokenStream {
         to_value(input),
         from_value(input),
         heap_size(input),
+        touch(input),
+        in_place(input),
     ];
     input.implement("StateType", &quote!(#(#items)*))
 }
@@ -242,6 +244,47 @@ fn heap_size(input: &Input) -> TokenStream {
         #[allow(unused_variables)]
         fn heap_size(&self) -> usize {
             #body
+        }
+    }
+}
+
+fn touch(input: &Input) -> TokenStream {
+    let body = match_self(input, |_, variant| {
+        let bytes = variant.fields.iter().map(|field| {
+            let binding = &field.binding;
+            call(input, field, "touch", &quote!(#binding))
+        });
+        quote!(0 #(^ #bytes)*,)
+    });
+    quote! {
+        #[inline]
+        #[allow(unused_variables)]
+        fn touch(&self) -> u8 {
+            #body
+        }
+    }
+}
+
+/// A struct is written to a place of its size if each of its fields can be.
+fn in_place(input: &Input) -> TokenStream {
+    let Body::Struct(body) = &input.body else {
+        return TokenStream::new();
+    };
+    let api = &input.api;
+    let types = input.fields().map(|field| &field.ty);
+    let pattern = body.pattern();
+    let puts = body.fields.iter().map(|field| {
+        let binding = &field.binding;
+        quote!(let place = #api::__derive::put_first(#binding, place);)
+    });
+    quote! {
+        const IN_PLACE: bool = true #(&& <#types as #api::StateType>::IN_PLACE)*;
+
+        #[inline]
+        #[allow(unused_variables)]
+        fn put_in_place(&self, place: &mut [u8]) {
+            let #pattern = self;
+            #(#puts)*
         }
     }
 }

@@ -105,6 +105,22 @@ impl<'a> GroupWriter<'a> {
         self.count();
     }
 
+    /// Makes room for entries of the current section that all have the same size, and returns it to be filled.
+    ///
+    /// # Panics
+    /// Without a section.
+    #[inline]
+    pub(crate) fn equal_entries(&mut self, entries: usize, size: usize) -> &mut [u8] {
+        let section = self
+            .section
+            .as_mut()
+            .expect("a section is begun before its entries");
+        section.entries += entries as u64;
+        let start = self.out.len();
+        self.out.resize(start + entries * size, 0);
+        &mut self.out[start..]
+    }
+
     #[inline]
     fn count(&mut self) {
         let section = self

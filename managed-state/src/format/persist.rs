@@ -94,10 +94,11 @@ pub(crate) async fn upload<T: Send + 'static>(
         let encoded = loop {
             match reader.next(cx).await {
                 Ok(Piece::Chunk(chunk)) => {
-                    if let Err(error) = stream.write(chunk).await {
+                    if let Err(error) = stream.write(chunk.clone()).await {
                         stream.abort().await;
                         return Err(error);
                     }
+                    reader.give_back(chunk);
                 }
                 Ok(Piece::End(encoded)) => break encoded,
                 Err(error) => {

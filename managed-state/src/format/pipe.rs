@@ -16,6 +16,9 @@ use state_api::{Error, PersistContext, Result};
 /// Encoded bytes that may wait in memory.
 pub(crate) const MEMORY_LIMIT: usize = 8 << 20;
 
+/// Buffers that were written and wait to be filled again: memory that the process has already costs less than new one.
+const SPARE_BUFFERS: usize = 8;
+
 /// The most that is read from the spill file at once.
 const READ_SIZE: u64 = 1 << 20;
 
@@ -63,6 +66,8 @@ struct Queue<T> {
     /// Older than everything unread in the file: nothing enters memory while the file has unread bytes.
     memory: VecDeque<Bytes>,
     memory_bytes: usize,
+    /// Empty, with room.
+    spare: Vec<Vec<u8>>,
     spilled: u64,
     unspilled: u64,
     spill: Option<Arc<SpillFile>>,
@@ -76,6 +81,7 @@ impl<T> Default for Queue<T> {
         Self {
             memory: VecDeque::new(),
             memory_bytes: 0,
+            spare: Vec::new(),
             spilled: 0,
             unspilled: 0,
             spill: None,
@@ -129,7 +135,22 @@ pub(crate) struct ChunkWriter<T> {
     ended: bool,
 }
 
+impl<T> Queue<T> {
+    fn keep_spare(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_BUFFERS && !self.reader_gone {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
 impl<T> ChunkWriter<T> {
+    /// Returns an empty buffer: one that was written, or a new one with room for so many bytes.
+    pub(crate) fn buffer(&self, capacity: usize) -> Vec<u8> {
+        let spare = self.shared.lock().spare.pop();
+        spare.unwrap_or_else(|| Vec::with_capacity(capacity))
+    }
+
     /// Hands over a chunk, without waiting for the store.
     ///
     /// # Errors
@@ -152,7 +173,9 @@ impl<T> ChunkWriter<T> {
                 return Ok(());
             }
         }
-        self.spill(&chunk)
+        self.spill(&chunk)?;
+        self.shared.lock().keep_spare(chunk);
+        Ok(())
     }
 
     fn spill(&mut self, chunk: &[u8]) -> Result<()> {
@@ -214,6 +237,15 @@ enum Next<T> {
 }
 
 impl<T> ChunkReader<T> {
+    /// Takes back a chunk that was written, if nobody else holds it.
+    pub(crate) fn give_back(&self, mut chunk: Bytes) {
+        if chunk.is_unique() {
+            // Without this its bytes would be copied, to themselves.
+            chunk.truncate(0);
+            self.shared.lock().keep_spare(chunk.into());
+        }
+    }
+
     /// Waits for the next chunk, or for the end.
     ///
     /// # Errors
@@ -284,6 +316,7 @@ impl<T> Drop for ChunkReader<T> {
         queue.reader_gone = true;
         // Let go now: the encoder may hold its end for a while.
         queue.memory.clear();
+        queue.spare.clear();
         queue.spill = None;
     }
 }

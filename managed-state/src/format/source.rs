@@ -69,7 +69,8 @@ pub(super) fn encode_all(
         position += len;
         if sink.buffer.len() >= CHUNK_SIZE {
             let capacity = sink.buffer.len().min(2 * CHUNK_SIZE);
-            let chunk = std::mem::replace(&mut sink.buffer, Vec::with_capacity(capacity));
+            let next = sink.writer.buffer(capacity);
+            let chunk = std::mem::replace(&mut sink.buffer, next);
             sink.send(chunk)?;
         }
     }

@@ -38,10 +38,31 @@ pub(crate) trait Form: Clone + Send + Sync + 'static {
     /// Whether everything in a cell is expired.
     fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool;
 
-    /// Writes the entries of a cell; `composite` is key ‖ namespace.
+    /// Reads a byte of what a cell owns on the heap, so that it is in the cache when the cell is encoded.
+    fn touch(cell: &Self::Cell) -> u8 {
+        let _ = cell;
+        0
+    }
+
+    /// Returns the least bytes of the value of an entry if an entry is a whole cell, `None` if a cell has several.
+    fn least_value(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the size of the value of every entry if an entry is a whole cell and [`Form::put_value`] writes it.
+    fn value_size(&self) -> Option<usize> {
+        None
+    }
+
+    /// Writes the value of an entry to a place of its size.
+    fn put_value(cell: &Self::Cell, place: &mut [u8]) {
+        let _ = (cell, place);
+    }
+
+    /// Writes the entries of a cell; `composite` appends key ‖ namespace.
     fn encode(
         &self,
-        composite: &[u8],
+        composite: impl Fn(&mut Vec<u8>),
         cell: &Self::Cell,
         filter: Option<ExpiredFilter>,
         out: &mut GroupWriter<'_>,
@@ -124,21 +145,46 @@ impl<T: StateType, S: Stamped<T>> Form for ValueForm<T, S> {
     }
 
     #[inline]
+    fn touch(cell: &S) -> u8 {
+        cell.value().touch()
+    }
+
+    fn least_value(&self) -> Option<usize> {
+        Some(self.codec.fixed_size::<T>().unwrap_or(0))
+    }
+
+    #[inline]
+    fn value_size(&self) -> Option<usize> {
+        let stamp = if S::TIMED { 8 } else { 0 };
+        match self.codec {
+            CodecKind::Compact if T::IN_PLACE => Some(stamp + T::FIXED_SIZE?),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn put_value(cell: &S, place: &mut [u8]) {
+        let (stamp, place) = place.split_at_mut(if S::TIMED { 8 } else { 0 });
+        if S::TIMED {
+            stamp.copy_from_slice(&cell.stamp().to_le_bytes());
+        }
+        cell.value().put_in_place(place);
+    }
+
+    #[inline]
     fn encode(
         &self,
-        composite: &[u8],
+        composite: impl Fn(&mut Vec<u8>),
         cell: &S,
         filter: Option<ExpiredFilter>,
         out: &mut GroupWriter<'_>,
     ) {
         if !is_dropped(filter, cell) {
-            out.entry_with(
-                |out| out.extend_from_slice(composite),
-                |out| put_stored(self.codec, cell, out),
-            );
+            out.entry_with(composite, |out| put_stored(self.codec, cell, out));
         }
     }
 
+    #[inline]
     fn decode(
         &self,
         origin: &Origin,
@@ -189,9 +235,17 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
         cell.iter().all(|s| is_dropped(Some(filter), s))
     }
 
+    fn touch(cell: &Self::Cell) -> u8 {
+        cell.iter().next().map_or(0, |s| s.value().touch())
+    }
+
+    fn least_value(&self) -> Option<usize> {
+        Some(0)
+    }
+
     fn encode(
         &self,
-        composite: &[u8],
+        composite: impl Fn(&mut Vec<u8>),
         cell: &Self::Cell,
         filter: Option<ExpiredFilter>,
         out: &mut GroupWriter<'_>,
@@ -200,14 +254,9 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
         if kept.peek().is_none() {
             return;
         }
-        out.entry_with(
-            |out| out.extend_from_slice(composite),
-            |out| {
-                kept.for_each(|s| {
-                    put_element(self.codec, S::TIMED.then(|| s.stamp()), s.value(), out)
-                })
-            },
-        );
+        out.entry_with(composite, |out| {
+            kept.for_each(|s| put_element(self.codec, S::TIMED.then(|| s.stamp()), s.value(), out))
+        });
     }
 
     fn decode(
@@ -272,7 +321,7 @@ impl<MK: StateKey, MV: StateType, S: Stamped<MV>> Form for MapForm<MK, MV, S> {
 
     fn encode(
         &self,
-        composite: &[u8],
+        composite: impl Fn(&mut Vec<u8>),
         cell: &Self::Cell,
         filter: Option<ExpiredFilter>,
         out: &mut GroupWriter<'_>,
@@ -280,7 +329,7 @@ impl<MK: StateKey, MV: StateType, S: Stamped<MV>> Form for MapForm<MK, MV, S> {
         for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
             out.entry_with(
                 |out| {
-                    out.extend_from_slice(composite);
+                    composite(out);
                     key.encode(out);
                 },
                 |out| put_stored(self.codec, stored, out),
@@ -347,7 +396,7 @@ impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, M
 
     fn encode(
         &self,
-        composite: &[u8],
+        composite: impl Fn(&mut Vec<u8>),
         cell: &Self::Cell,
         filter: Option<ExpiredFilter>,
         out: &mut GroupWriter<'_>,
@@ -355,7 +404,7 @@ impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, M
         for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
             out.entry_with(
                 |out| {
-                    out.extend_from_slice(composite);
+                    composite(out);
                     key.encode_ordered(out);
                 },
                 |out| put_stored(self.codec, stored, out),

@@ -3,6 +3,7 @@ use std::any::Any;
 use state_api::{Error, KeyGroup, Result, StateKey, StateMeta};
 
 use super::decoder::Origin;
+use super::encode::encode_group;
 use super::form::{ExpiredFilter, Form};
 use super::stamp::Expiry;
 use super::states::wrong_type;
@@ -181,18 +182,30 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
     }
 
     fn load(&mut self, group: usize, section: &Section<'_>, origin: &Origin) -> Result<()> {
+        let form = &self.form;
+        if let Some(value) = form.least_value() {
+            // The number of entries may be a lie; the bytes are there.
+            let (key, namespace) = (K::FIXED_SIZE.unwrap_or(1), N::FIXED_SIZE.unwrap_or(1));
+            let most = section.bytes.len() / (2 + key + namespace + value);
+            let entries = usize::try_from(section.entries).unwrap_or(most);
+            self.table.reserve(group, entries.min(most));
+        }
         let mut entries = section.entries();
         while let Some((mut composite, value)) = entries.next()? {
             let (key, namespace) = self.layout.take::<K, N>(&mut composite)?;
             let hash = table_hash(key.stable_hash(), &namespace, self.seed);
-            let form = &self.form;
-            self.table.modify(group, hash, &key, &namespace, |cell| {
-                match form.decode(origin, composite, value, cell) {
-                    Ok(Some(cell)) => (Change::Put(cell), Ok(())),
-                    Ok(None) => (Change::Keep, Ok(())),
-                    Err(error) => (Change::Keep, Err(error)),
-                }
-            })?;
+            let known = self
+                .table
+                .modify(group, hash, &key, &namespace, |cell| match cell {
+                    None => (Change::Keep, Ok(false)),
+                    Some(cell) => {
+                        let added = form.decode(origin, composite, value, Some(cell));
+                        (Change::Keep, added.map(|_| true))
+                    }
+                })?;
+            if !known && let Some(cell) = form.decode(origin, composite, value, None)? {
+                self.table.add(group, hash, key, namespace, cell);
+            }
         }
         Ok(())
     }
@@ -253,15 +266,14 @@ impl<K: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<K, N, F> 
     }
 
     fn encode(&self, group: usize, out: &mut GroupWriter<'_>) -> Result<()> {
-        let mut composite = Vec::with_capacity(64);
-        self.table
-            .for_each(group, |key, namespace, cell| {
-                composite.clear();
-                self.layout.put(key, namespace, &mut composite);
-                self.form.encode(&composite, cell, self.filter, out);
-                Ok(())
-            })
-            .map_err(|e| e.with("state", &self.meta.name))?;
+        let encoded = encode_group(
+            &self.table,
+            group,
+            (&self.form, self.layout),
+            self.filter,
+            out,
+        );
+        encoded.map_err(|e| e.with("state", &self.meta.name))?;
         self.table.release_group(group);
         Ok(())
     }

@@ -7,6 +7,7 @@ mod bound;
 mod byte_slot;
 mod context;
 mod decoder;
+mod encode;
 mod enumerate;
 mod form;
 mod frozen;

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -6,11 +7,14 @@ use state_api::{Error, Result};
 
 use super::capture::Changes;
 use super::layers::Layers;
-use super::layout::{Address, Layout};
+use super::layout::{Address, Entry, Layout};
 use super::stack::Stack;
 
 /// How many entries are read between two looks at whether the snapshot was aborted.
 const ABORT_CHECK: usize = 1024;
+
+/// How many entries are touched before the first of them is visited: so many fetches from memory are under way at a time.
+const WINDOW: usize = 32;
 
 /// A table as it was at one moment, unreachable by later writes to the live one.
 ///
@@ -225,14 +229,68 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
     ) -> Result<u64> {
         let frozen = self.group(group)?;
         let mut count = 0;
-        for (key, namespace, value) in frozen.iter() {
-            visit(key, namespace, value)?;
+        frozen.entries().try_for_each(|entry| {
+            visit(&entry.key, &entry.namespace, &entry.value)?;
             count += 1;
-            if (count as usize).is_multiple_of(ABORT_CHECK) {
-                frozen.check()?;
+            match (count as usize).is_multiple_of(ABORT_CHECK) {
+                true => frozen.check(),
+                false => Ok(()),
             }
-        }
+        })?;
         Ok(count)
+    }
+
+    /// Calls a function for each entry of a key group, as [`FrozenTable::for_each`] does, and `touch` for entries some way
+    /// ahead: entries lie in an order that is not the one of what they own on the heap, and reading a byte of several
+    /// before the first is visited has their cache misses overlap.
+    ///
+    /// # Errors
+    /// As [`FrozenTable::for_each`].
+    pub fn for_each_touched(
+        &self,
+        group: usize,
+        touch: impl Fn(&K, &N, &V) -> u8,
+        mut visit: impl FnMut(&K, &N, &V) -> Result<()>,
+    ) -> Result<u64> {
+        self.for_each_window(group, |window| {
+            let touched = window.iter().flatten().fold(0, |bytes, entry| {
+                bytes ^ touch(&entry.key, &entry.namespace, &entry.value)
+            });
+            black_box(touched);
+            window
+                .iter()
+                .flatten()
+                .try_for_each(|entry| visit(&entry.key, &entry.namespace, &entry.value))
+        })
+    }
+
+    /// Calls a function for the entries of a key group, some at a time, and returns how many there were.
+    ///
+    /// # Errors
+    /// As [`FrozenTable::for_each`].
+    pub(crate) fn for_each_window(
+        &self,
+        group: usize,
+        mut visit: impl FnMut(&[Option<&Entry<K, N, V>>]) -> Result<()>,
+    ) -> Result<u64> {
+        let frozen = self.group(group)?;
+        let (mut window, mut filled, mut count) = ([None; WINDOW], 0, 0);
+        frozen.entries().try_for_each(|entry| {
+            window[filled] = Some(entry);
+            filled += 1;
+            if filled < WINDOW {
+                return Ok(());
+            }
+            filled = 0;
+            count += WINDOW;
+            visit(&window)?;
+            match count.is_multiple_of(ABORT_CHECK) {
+                true => frozen.check(),
+                false => Ok(()),
+            }
+        })?;
+        visit(&window[..filled])?;
+        Ok((count + filled) as u64)
     }
 
     /// Says whether the keys changed since a snapshot are known: it must be no older than the last one confirmed.
@@ -318,9 +376,11 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenGroup<'_, K, N, V> {
 
     /// Returns an iterator over the entries, each key once.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &N, &V)> {
-        self.stack()
-            .entries(self.slot)
-            .map(|e| (&e.key, &e.namespace, &e.value))
+        self.entries().map(|e| (&e.key, &e.namespace, &e.value))
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry<K, N, V>> {
+        self.stack().entries(self.slot)
     }
 
     /// Fails if the live table took the snapshot back since the group was opened.

@@ -8,6 +8,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `table` | [`LiveTable`]: keyed access |
+//! | `load` | filling a table out of a snapshot |
 //! | `snapshots` | freezing, merging, limits, accounting |
 //! | `visit` | enumeration of live entries |
 //! | `frozen` | [`FrozenTable`]: what a snapshot reads |
@@ -21,6 +22,7 @@ mod frozen;
 mod layers;
 mod layout;
 mod list;
+mod load;
 mod map;
 mod part;
 mod region;
@@ -41,6 +43,8 @@ mod nested_tests;
 mod snapshot_tests;
 #[cfg(test)]
 mod test_support;
+
+pub(crate) use layout::Entry;
 
 pub use frozen::{FrozenGroup, FrozenTable, OverlayLimitReached};
 pub use layout::{EntryHasher, HeapSize};

@@ -239,6 +239,12 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         Some(mem::replace(&mut entry.value, value))
     }
 
+    /// Makes room in a key group that has nothing allocated yet.
+    pub(crate) fn reserve(&mut self, slot: usize, entries: usize, layout: &Layout<K, N, V>) {
+        let (live, bytes, _) = self.slot_mut(slot, layout);
+        live.reserve(entries, bytes);
+    }
+
     /// Adds an entry whose key is not there.
     #[inline(never)]
     pub(crate) fn insert_absent(

@@ -73,7 +73,7 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
         let layers = self.parts.into_iter().flatten().enumerate();
         layers.flat_map(move |(layer, part)| {
             part.entries(slot)
-                .filter(move |entry| !self.is_shadowed(layer, slot, entry))
+                .filter(move |entry| layer == 0 || !self.is_shadowed(layer, slot, entry))
         })
     }
 

@@ -187,6 +187,30 @@ impl<E> Tables<E> {
         }
     }
 
+    /// Allocates for so many entries what they would have allocated by and by; does nothing once something is allocated.
+    pub(crate) fn reserve(&mut self, entries: usize, bytes: &mut usize) {
+        if !self.is_blank() || entries == 0 {
+            return;
+        }
+        let count = entries.div_ceil(Self::TARGET);
+        let level = count.next_power_of_two();
+        let upper = level / 2;
+        let tables = (0..count).map(|index| {
+            // A table whose upper half does not exist yet holds the entries of both.
+            let shares = match index < upper && index + upper >= count {
+                true => upper,
+                false => level,
+            };
+            let mean = entries / shares;
+            // Two standard deviations, where hashes decide how many there are.
+            let spread = if count > 1 { 2 * mean.isqrt() } else { 0 };
+            HashTable::with_capacity(mean + spread)
+        });
+        let tables: Vec<HashTable<E>> = tables.collect();
+        *bytes += tables.iter().map(HashTable::allocation_size).sum::<usize>();
+        self.put_back(tables, bytes);
+    }
+
     /// Removes an entry.
     #[inline]
     pub(crate) fn remove(

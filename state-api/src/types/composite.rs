@@ -4,6 +4,17 @@ use crate::{Error, OrderedKey, Result, Schema, StateKey, StateType, Value};
 
 use super::scalar::get_flag;
 
+/// Writes the compact encoding of a field to the front of a place and returns the rest of the place.
+///
+/// # Panics
+/// When the place is smaller than the field.
+#[inline]
+pub fn put_first<'a, T: StateType>(field: &T, place: &'a mut [u8]) -> &'a mut [u8] {
+    let (first, rest) = place.split_at_mut(T::FIXED_SIZE.unwrap_or(0));
+    field.put_in_place(first);
+    rest
+}
+
 impl<T: StateType> StateType for Option<T> {
     const FIXED_SIZE: Option<usize> = None;
     const HAS_HEAP: bool = T::HAS_HEAP;
@@ -47,6 +58,11 @@ impl<T: StateType> StateType for Option<T> {
 
     fn heap_size(&self) -> usize {
         self.as_ref().map_or(0, T::heap_size)
+    }
+
+    #[inline]
+    fn touch(&self) -> u8 {
+        self.as_ref().map_or(0, T::touch)
     }
 }
 
@@ -110,6 +126,11 @@ impl<T: StateType> StateType for Box<T> {
 
     fn heap_size(&self) -> usize {
         size_of::<T>() + T::heap_size(self)
+    }
+
+    #[inline]
+    fn touch(&self) -> u8 {
+        T::touch(self)
     }
 }
 
@@ -182,6 +203,19 @@ macro_rules! tuple {
 
             fn heap_size(&self) -> usize {
                 0 $(+ self.$index.heap_size())+
+            }
+
+            #[inline]
+            fn touch(&self) -> u8 {
+                0 $(^ self.$index.touch())+
+            }
+
+            const IN_PLACE: bool = $($name::IN_PLACE)&&+;
+
+            #[inline]
+            fn put_in_place(&self, mut place: &mut [u8]) {
+                $(place = put_first(&self.$index, place);)+
+                let _ = place;
             }
         }
 

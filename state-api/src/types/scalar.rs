@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::hash::{fold64, hash_bytes};
 use crate::schema::IntType;
-use crate::wire::{get_u8, take_array};
+use crate::wire::{get_u8, take, take_array};
 use crate::{Error, OrderedKey, Result, Schema, StateKey, StateType, Value};
 
 /// How Java hashes an integer type, where it has one.
@@ -46,6 +46,29 @@ macro_rules! integer {
             #[inline]
             fn decode(input: &mut &[u8]) -> Result<Self> {
                 narrow_stored($stored::from_le_bytes(take_array(input)?))
+            }
+
+            #[inline]
+            fn touch(&self) -> u8 {
+                *self as u8
+            }
+
+            const IN_PLACE: bool = true;
+
+            #[inline]
+            fn put_in_place(&self, place: &mut [u8]) {
+                place.copy_from_slice(&(*self as $stored).to_le_bytes());
+            }
+
+            #[inline]
+            fn decode_array<const N: usize>(input: &mut &[u8]) -> Result<[Self; N]> {
+                let bytes = take(input, N * size_of::<$stored>())?;
+                let (places, _) = bytes.as_chunks();
+                let mut array = [0; N];
+                for (item, place) in array.iter_mut().zip(places) {
+                    *item = narrow_stored($stored::from_le_bytes(*place))?;
+                }
+                Ok(array)
             }
 
             fn to_value(&self) -> Value {
@@ -142,6 +165,13 @@ impl StateType for f32 {
         Schema::F32
     }
 
+    const IN_PLACE: bool = true;
+
+    #[inline]
+    fn put_in_place(&self, place: &mut [u8]) {
+        place.copy_from_slice(&self.to_le_bytes());
+    }
+
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.to_le_bytes());
@@ -170,6 +200,13 @@ impl StateType for f64 {
 
     fn schema() -> Schema {
         Schema::F64
+    }
+
+    const IN_PLACE: bool = true;
+
+    #[inline]
+    fn put_in_place(&self, place: &mut [u8]) {
+        place.copy_from_slice(&self.to_le_bytes());
     }
 
     #[inline]
@@ -210,6 +247,13 @@ impl StateType for bool {
 
     fn schema() -> Schema {
         Schema::Bool
+    }
+
+    const IN_PLACE: bool = true;
+
+    #[inline]
+    fn put_in_place(&self, place: &mut [u8]) {
+        place.copy_from_slice(&[u8::from(*self)]);
     }
 
     #[inline]
@@ -316,6 +360,11 @@ impl StateType for () {
     fn schema() -> Schema {
         Schema::Unit
     }
+
+    const IN_PLACE: bool = true;
+
+    #[inline]
+    fn put_in_place(&self, _place: &mut [u8]) {}
 
     #[inline]
     fn encode(&self, _out: &mut Vec<u8>) {}

@@ -59,7 +59,11 @@ pub(super) fn put_sequence<'a, T: StateType>(
 fn put_slice<T: StateType>(items: &[T], out: &mut Vec<u8>) {
     match T::slice_bytes(items) {
         Some(bytes) => put_bytes(out, bytes),
-        None => put_sequence(items.iter(), out),
+        None if encodes_to_nothing::<T>() => put_sequence(items.iter(), out),
+        None => {
+            put_varint(out, items.len() as u64);
+            T::encode_slice(items, out);
+        }
     }
 }
 
@@ -150,6 +154,11 @@ impl<T: StateType> StateType for Vec<T> {
     fn heap_size(&self) -> usize {
         self.capacity() * size_of::<T>() + heap_of(self.iter())
     }
+
+    #[inline]
+    fn touch(&self) -> u8 {
+        self.first().map_or(0, T::touch)
+    }
 }
 
 impl<T: StateKey> StateKey for Vec<T> {
@@ -227,6 +236,15 @@ impl<T: StateType, const N: usize> StateType for [T; N] {
         None => None,
     };
     const HAS_HEAP: bool = T::HAS_HEAP;
+    const IN_PLACE: bool = T::IN_PLACE;
+
+    #[inline]
+    fn put_in_place(&self, place: &mut [u8]) {
+        let size = T::FIXED_SIZE.unwrap_or(0).max(1);
+        for (item, place) in self.iter().zip(place.chunks_exact_mut(size)) {
+            item.put_in_place(place);
+        }
+    }
 
     fn schema() -> Schema {
         Schema::Array(Box::new(T::schema()), u32::try_from(N).unwrap_or(u32::MAX))
@@ -236,7 +254,7 @@ impl<T: StateType, const N: usize> StateType for [T; N] {
     fn encode(&self, out: &mut Vec<u8>) {
         match T::slice_bytes(self) {
             Some(bytes) => out.extend_from_slice(bytes),
-            None => self.iter().for_each(|item| item.encode(out)),
+            None => T::encode_slice(self, out),
         }
     }
 
@@ -245,7 +263,7 @@ impl<T: StateType, const N: usize> StateType for [T; N] {
         if T::IS_BYTE {
             return T::array_from_bytes(take_array::<N>(input)?).ok_or_else(not_a_byte);
         }
-        try_array(|| T::decode(input))
+        T::decode_array(input)
     }
 
     fn to_value(&self) -> Value {
@@ -265,10 +283,15 @@ impl<T: StateType, const N: usize> StateType for [T; N] {
     fn heap_size(&self) -> usize {
         heap_of(self.iter())
     }
+
+    #[inline]
+    fn touch(&self) -> u8 {
+        self.first().map_or(0, T::touch)
+    }
 }
 
 /// Builds an array of elements that may fail, without a detour over the heap.
-fn try_array<T, const N: usize>(mut next: impl FnMut() -> Result<T>) -> Result<[T; N]> {
+pub(crate) fn try_array<T, const N: usize>(mut next: impl FnMut() -> Result<T>) -> Result<[T; N]> {
     let mut failure = None;
     let slots: [Option<T>; N] = std::array::from_fn(|_| {
         if failure.is_some() {

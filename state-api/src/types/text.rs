@@ -76,6 +76,11 @@ macro_rules! text {
                 let $this = self;
                 $heap
             }
+
+            #[inline]
+            fn touch(&self) -> u8 {
+                self.as_bytes().first().copied().unwrap_or(0)
+            }
         }
 
         impl StateKey for $text {
@@ -142,6 +147,11 @@ impl StateType for Bytes {
 
     fn heap_size(&self) -> usize {
         self.len()
+    }
+
+    #[inline]
+    fn touch(&self) -> u8 {
+        self.first().copied().unwrap_or(0)
     }
 }
 
