@@ -1,5 +1,7 @@
 //! What the tests of this crate share: stores of every kind, faults, and sample metadata.
 #![allow(dead_code, reason = "each test file uses a part")]
+pub(crate) mod job_folder;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

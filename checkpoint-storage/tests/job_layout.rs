@@ -1,0 +1,91 @@
+//! Where savepoints and checkpoints of a job lie.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+mod common;
+
+use checkpoint_storage::{
+    CheckpointMetadata, JobStore, MemoryStore, SavepointFolder, StoreRoot, StoredCheckpoint,
+    SubtaskMetadata, verify,
+};
+use common::job_folder::*;
+use common::*;
+use state_api::{Attempt, CheckpointId, ErrorKind, OperatorSnapshot, Scope, SnapshotKind};
+
+#[test]
+fn k_474_each_savepoint_has_a_folder_of_its_own_with_everything_in_it() {
+    on_every_store(|kind, runtime, root| {
+        runtime.block_on(async {
+            let store = open(&root.folder("flights"), 1).await;
+            let target = root.folder("savepoints");
+            let source = names(9);
+            let mut folders = Vec::new();
+            for id in [1, 2] {
+                let folder = SavepointFolder::choose(Some(&target), None, &job(), &source)
+                    .await
+                    .unwrap();
+                let storage = folder.storage(&store, options(0, 16));
+                let mut savepoint = CheckpointMetadata::new(
+                    CheckpointId(id),
+                    job(),
+                    Attempt(1),
+                    SnapshotKind::CanonicalSavepoint,
+                    0,
+                );
+                let mut count = operator("count", 3);
+                for (index, scope) in [
+                    (0, Scope::Exclusive),
+                    (1, Scope::Shared),
+                    (2, Scope::TaskOwned),
+                ] {
+                    let bytes = write_object(&storage, id, scope, "state").await;
+                    let snapshot = OperatorSnapshot {
+                        raw_keyed: vec![key_groups(bytes)],
+                        ..Default::default()
+                    };
+                    count.subtasks.push(SubtaskMetadata::new(index, snapshot));
+                }
+                savepoint.operators.push(count);
+                store.publish_savepoint(&folder, &savepoint).await.unwrap();
+                let name = folder.root().url().rsplit_once('/').unwrap().1.to_owned();
+                assert!(
+                    name.starts_with("savepoint-flight-") && name.len() == 29,
+                    "{kind} {name}"
+                );
+                assert_eq!(target.list(&name).await.unwrap().len(), 4, "{kind}");
+                let read = StoredCheckpoint::read(&target, &name).await.unwrap();
+                assert_eq!(read.metadata, savepoint, "{kind}");
+                assert!(verify(&read, []).await.unwrap().faults.is_empty(), "{kind}");
+                folders.push(name);
+            }
+            assert_ne!(folders[0], folders[1], "{kind}");
+        });
+    });
+}
+
+#[test]
+fn k_482_the_target_of_a_savepoint_beats_the_default_and_one_of_them_is_needed() {
+    let root = StoreRoot::memory(&MemoryStore::new(), "test");
+    let (target, default) = (root.folder("target"), root.folder("default"));
+    let choose = |target, default| now(SavepointFolder::choose(target, default, &job(), &names(3)));
+    let url = |folder: SavepointFolder| folder.root().url().to_owned();
+    assert!(
+        url(choose(Some(&target), Some(&default)).unwrap()).starts_with("memory://test/target/")
+    );
+    assert!(url(choose(None, Some(&default)).unwrap()).starts_with("memory://test/default/"));
+    assert_eq!(
+        choose(None, None).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+}
+
+#[test]
+fn k_477_the_level_of_the_job_can_be_left_out() {
+    let root = StoreRoot::memory(&MemoryStore::new(), "all");
+    assert_eq!(
+        JobStore::job_folder(&root, &job(), true).url(),
+        "memory://all/flights"
+    );
+    assert_eq!(
+        JobStore::job_folder(&root, &job(), false).url(),
+        "memory://all"
+    );
+}
