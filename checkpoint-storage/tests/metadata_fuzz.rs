@@ -150,7 +150,9 @@ fn damage_deep_inside_right_lengths_breaks_no_decoder() {
 /// The longest way from few bytes to much memory: one description of many fields, and many handles that refer to it.
 #[test]
 fn a_long_description_is_copied_up_to_a_bound() {
-    let fields: Vec<_> = (0..500).map(|i| format!("field_{i}:u64")).collect();
+    let fields: Vec<_> = (0..500)
+        .map(|i| format!("a_field_whose_name_tells_what_is_in_it_{i}:u64"))
+        .collect();
     let schema = format!("struct Long{{{}}}", fields.join(","));
     let mut with = metadata(1, 1);
     let mut handle = key_groups(StateHandle::Inline(Bytes::new()));
@@ -169,10 +171,10 @@ fn a_long_description_is_copied_up_to_a_bound() {
     with.operators.push(count);
     let file = with.encode().unwrap();
     drop(with);
-    // A field of a description takes eight bytes and more, and becomes a name and a schema.
+    // A field of a description becomes a name and a schema.
     let bound = Bound {
-        fixed: 16 * (16 << 20),
-        per_byte: 16 * 256,
+        fixed: 8 * (16 << 20),
+        per_byte: 8 * 256,
     };
     let read = bound.hold(file.len(), || CheckpointMetadata::decode(&file));
     assert_eq!(read.err().map(|e| e.kind()), Some(ErrorKind::Corrupt));

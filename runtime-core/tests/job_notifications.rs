@@ -18,10 +18,13 @@ use runtime_core::{
 use state_api::access::ValueAccess;
 use state_api::{CheckpointId, Error, Result};
 
+/// Which hook was called, of which checkpoint and operator.
+type Call = (&'static str, u64, &'static str);
+
 /// Which calls were made, and which shall fail once.
 #[derive(Clone, Default)]
 struct Told {
-    calls: Arc<Mutex<Vec<(&'static str, u64, &'static str)>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
     fails: Arc<Mutex<Vec<(&'static str, &'static str)>>>,
 }
 

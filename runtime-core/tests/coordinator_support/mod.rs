@@ -329,3 +329,21 @@ impl Rng {
         (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
     }
 }
+
+pub(crate) fn defaults() -> CoordinatorConfig {
+    CoordinatorConfig::default()
+}
+
+pub(crate) fn every(interval: u64) -> CoordinatorConfig {
+    CoordinatorConfig {
+        interval: Some(ms(interval)),
+        ..defaults()
+    }
+}
+
+/// Begins and readies what an action list asks to prepare.
+pub(crate) fn ready_from(rig: &mut Rig, actions: &Actions) -> u64 {
+    let id = prepared(actions).unwrap_or_else(|| panic!("nothing began: {actions:?}"));
+    rig.ready(id);
+    id.0
+}
