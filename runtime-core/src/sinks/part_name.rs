@@ -191,4 +191,26 @@ mod tests {
             assert_eq!(Hidden::parse(file), None, "{file}");
         }
     }
+
+    /// Anybody may put files into an output folder.
+    #[test]
+    fn the_name_of_any_file_is_read_as_ours_or_left_alone() {
+        let samples = [
+            name().in_progress(),
+            name().pending(12),
+            name().visible(12, ".txt"),
+        ];
+        let samples = samples.map(String::into_bytes);
+        let mut ours = 0;
+        backend_testkit::fuzz::fuzz(5_000, &samples, |_, bytes| {
+            let file = String::from_utf8_lossy(&bytes);
+            match Hidden::parse(&file) {
+                Some(Hidden::InProgress(part)) => assert_eq!(part.in_progress(), file),
+                Some(Hidden::Pending(part, id)) => assert_eq!(part.pending(id), file),
+                None => return,
+            }
+            ours += 1;
+        });
+        assert!(ours > 0);
+    }
 }
