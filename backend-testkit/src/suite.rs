@@ -156,6 +156,7 @@ macro_rules! __rules {
                 keys_do_not_see_each_other
                 namespaces_do_not_see_each_other
                 keys_can_be_assigned_as_flink_does
+                keys_asked_for_ahead_read_as_before
             }
             value EVERY {
                 an_unset_value_reads_as_none

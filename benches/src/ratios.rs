@@ -3,24 +3,23 @@ use hashbrown::DefaultHashBuilder;
 use state_api::Result;
 
 use crate::stopwatch::{Spread, ns_per_op};
-use crate::subject::{Bare, Facade, OurHash, Subject};
+use crate::subject::{Bare, Batched, Facade, OurHash, Subject};
 use crate::table::Table;
 use crate::workload::{INSERT_SEED, Longs, PROBE_SEED, Shape, Structs, Words, keys};
 
 const OPERATIONS: [&str; 4] = ["add", "get", "update", "read-modify-write"];
 
-/// Nanoseconds per operation of the three subjects, round by round.
+/// Nanoseconds per operation of the four subjects, round by round.
 #[derive(Default)]
 struct Rounds {
     facade: Vec<f64>,
+    batched: Vec<f64>,
     ours: Vec<f64>,
     default: Vec<f64>,
 }
 
-impl Rounds {
-    fn ratio_to(&self, other: &[f64]) -> Spread {
-        Spread::of(self.facade.iter().zip(other).map(|(a, b)| a / b).collect())
-    }
+fn ratio(ours: &[f64], other: &[f64]) -> Spread {
+    Spread::of(ours.iter().zip(other).map(|(a, b)| a / b).collect())
 }
 
 /// Returns the table of every shape: medians, and medians of the ratios of each round with their extremes.
@@ -35,9 +34,12 @@ pub fn table(n: usize, rounds: usize) -> Result<Table> {
         &[
             "operation",
             "facade",
+            "in batches",
             "bare, our hash",
             "bare, its hash",
-            "÷ our hash",
+            "facade ÷ our hash",
+            "÷ its hash",
+            "in batches ÷ our hash",
             "÷ its hash",
         ],
     );
@@ -57,16 +59,22 @@ fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
     for round in 0..=rounds {
         let [added, read, updated, changed] = &mut all;
         let mut facade = Facade::<S>::empty()?;
+        let mut batched = Batched::<S>::empty()?;
         let mut ours: Bare<S, OurHash> = Subject::<S>::empty()?;
         let mut default: Bare<S, DefaultHashBuilder> = Subject::<S>::empty()?;
-        // Every round begins with another one of the three.
+        // Every round begins with another one of the four.
         let alternate = |into: &mut Rounds, run: &mut dyn FnMut(usize) -> f64| -> Result<()> {
-            for turn in 0..3 {
-                let which = (round + turn) % 3;
+            for turn in 0..4 {
+                let which = (round + turn) % 4;
                 let ns = run(which);
                 // The first round warms up.
                 if round > 0 {
-                    [&mut into.facade, &mut into.ours, &mut into.default][which].push(ns);
+                    match which {
+                        0 => into.facade.push(ns),
+                        1 => into.batched.push(ns),
+                        2 => into.ours.push(ns),
+                        _ => into.default.push(ns),
+                    }
                 }
             }
             Ok(())
@@ -85,7 +93,8 @@ fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
                     ns_per_op(n, || {
                         keep(match which {
                             0 => Subject::<S>::$operation(&mut facade, &$keys),
-                            1 => Subject::<S>::$operation(&mut ours, &$keys),
+                            1 => Subject::<S>::$operation(&mut batched, &$keys),
+                            2 => Subject::<S>::$operation(&mut ours, &$keys),
                             _ => Subject::<S>::$operation(&mut default, &$keys),
                         })
                     })
@@ -105,10 +114,13 @@ fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
         table.row([
             format!("{}: {operation}", S::NAME),
             ns(&rounds.facade),
+            ns(&rounds.batched),
             ns(&rounds.ours),
             ns(&rounds.default),
-            format!("{:.2}", rounds.ratio_to(&rounds.ours)),
-            format!("{:.2}", rounds.ratio_to(&rounds.default)),
+            format!("{:.2}", ratio(&rounds.facade, &rounds.ours)),
+            format!("{:.2}", ratio(&rounds.facade, &rounds.default)),
+            format!("{:.2}", ratio(&rounds.batched, &rounds.ours)),
+            format!("{:.2}", ratio(&rounds.batched, &rounds.default)),
         ]);
     }
     Ok(())

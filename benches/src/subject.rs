@@ -3,7 +3,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use backend_hashmap::HashMapSnapshots;
-use managed_state::keyed::{KeyedContext, KeyedStates, ValueState};
+use managed_state::keyed::{At, KeyedContext, KeyedStates, ValueState};
 use state_api::access::ValueAccess;
 use state_api::{KeyedBackend, LiveSnapshots, Result, StateKey, SystemClock};
 
@@ -127,6 +127,67 @@ impl<S: Shape> Subject<S> for Facade<S> {
     }
 }
 
+/// Keyed state used as the runtime uses it: the hash comes with the key, and the keys of a batch are asked for ahead.
+pub struct Batched<S: Shape>(Facade<S>);
+
+/// Keys in a batch.
+const BATCH: usize = 64;
+
+impl<S: Shape> Batched<S> {
+    /// Hashes the keys of each batch, asks for them ahead, and calls `f` with each of them bound.
+    fn each(
+        &mut self,
+        keys: &[S::Key],
+        mut f: impl FnMut(usize, &mut At<'_, S::Key>, ValueState<S::Value>) -> Result<()>,
+    ) -> Result<()> {
+        let Facade { states, state } = &mut self.0;
+        let mut hashes = Vec::with_capacity(BATCH);
+        for (batch, keys) in keys.chunks(BATCH).enumerate() {
+            hashes.clear();
+            hashes.extend(keys.iter().map(|key| states.hash(key)));
+            states.prefetch(keys.iter().zip(hashes.iter().copied()));
+            for (i, (key, hash)) in keys.iter().zip(&hashes).enumerate() {
+                f(batch * BATCH + i, &mut states.at_hashed(key, *hash), *state)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Shape> Subject<S> for Batched<S> {
+    const NAME: &'static str = "facade, in batches";
+
+    fn empty() -> Result<Self> {
+        Facade::empty().map(Self)
+    }
+
+    fn add(&mut self, keys: &[S::Key]) -> Result<u64> {
+        self.update(keys)
+    }
+
+    fn get(&mut self, keys: &[S::Key]) -> Result<u64> {
+        let mut sum = 0u64;
+        self.each(keys, |_, at, state| {
+            let read = at.value(state).with(|value| value.map_or(0, S::read))?;
+            sum = sum.wrapping_add(read);
+            Ok(())
+        })?;
+        Ok(sum)
+    }
+
+    fn update(&mut self, keys: &[S::Key]) -> Result<u64> {
+        self.each(keys, |index, at, state| {
+            at.value(state).set(S::value(index as u64))
+        })?;
+        Ok(0)
+    }
+
+    fn read_modify_write(&mut self, keys: &[S::Key]) -> Result<u64> {
+        self.each(keys, |_, at, state| at.value(state).update(S::bump))?;
+        Ok(0)
+    }
+}
+
 /// `hashbrown::HashMap` with the hash of live tables: stable hash, multiplied and folded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OurHash;
@@ -161,7 +222,7 @@ impl Hasher for OurHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        let product = u128::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
+        let product = u128::from(self.0) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
         (product as u64) ^ ((product >> 64) as u64)
     }
 }
@@ -245,6 +306,7 @@ mod tests {
         let facade = checksums::<Longs, Facade<Longs>>();
         assert_eq!(facade[0], 499_500);
         assert_eq!(facade[2], facade[1] + 1000);
+        assert_eq!(facade, checksums::<Longs, Batched<Longs>>());
         assert_eq!(facade, checksums::<Longs, Bare<Longs, OurHash>>());
         assert_eq!(
             facade,

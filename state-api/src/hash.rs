@@ -69,20 +69,43 @@ impl HashId {
             ),
         }
     }
+}
 
-    /// Returns the key group of a key whose stable hash is known already.
+/// The stable hash of a key and its key group, computed once and good wherever the key goes: to choose a channel, then to
+/// reach its state.
+///
+/// It belongs to the key that it was computed from, under one hash id and one number of key groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHash {
+    stable: u64,
+    group: KeyGroup,
+}
+
+impl KeyHash {
+    /// Hashes a key.
     #[inline]
     #[must_use]
-    pub fn group_with_hash<K: StateKey>(
-        self,
-        key: &K,
-        stable_hash: u64,
-        max: MaxParallelism,
-    ) -> KeyGroup {
-        match self {
-            Self::Holdfast1 => max.group_of_hash64(stable_hash),
-            Self::Flink => self.group(key, max),
-        }
+    pub fn of<K: StateKey>(key: &K, hash: HashId, max: MaxParallelism) -> Self {
+        let stable = key.stable_hash();
+        let group = match hash {
+            HashId::Holdfast1 => max.group_of_hash64(stable),
+            HashId::Flink => hash.group(key, max),
+        };
+        Self { stable, group }
+    }
+
+    /// Returns the stable hash ([`StateKey::stable_hash`]).
+    #[inline]
+    #[must_use]
+    pub const fn stable(self) -> u64 {
+        self.stable
+    }
+
+    /// Returns the key group.
+    #[inline]
+    #[must_use]
+    pub const fn group(self) -> KeyGroup {
+        self.group
     }
 }
 

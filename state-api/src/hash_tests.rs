@@ -119,10 +119,9 @@ fn holdfast_1_groups_never_change() {
     assert_eq!(groups, [19786, 31448, 32571, 16246]);
     for key in &texts {
         for id in [HashId::Holdfast1, HashId::Flink] {
-            assert_eq!(
-                id.group_with_hash(key, key.stable_hash(), max),
-                id.group(key, max)
-            );
+            let hash = KeyHash::of(key, id, max);
+            assert_eq!(hash.stable(), key.stable_hash());
+            assert_eq!(hash.group(), id.group(key, max));
         }
     }
 }

@@ -40,7 +40,7 @@ pub mod wire;
 pub use codec::CodecKind;
 pub use compat::{Compatibility, Position, TypeMeta};
 pub use error::{Error, ErrorKind, Result};
-pub use hash::HashId;
+pub use hash::{HashId, KeyHash};
 pub use ids::{Attempt, CheckpointId, JobId, OperatorUid, Subtask};
 pub use key_group::{KeyGroup, MaxParallelism};
 pub use key_group_offsets::{GroupExtent, KeyGroupOffsets};

@@ -30,13 +30,13 @@ mod prelude {
         Aggregator, ListAccess, MapAccess, MergeAccess, SortedMapAccess, ValueAccess,
     };
     pub(super) use state_api::{
-        CodecKind, Error, ErrorKind, HashId, KeyGroup, KeyedHandle, Result, SnapshotKind,
+        CodecKind, Error, ErrorKind, HashId, KeyGroup, KeyHash, KeyedHandle, Result, SnapshotKind,
         StateHandle, StateKey, StateOptions, StateType, TtlConfig, TtlUpdate, TtlVisibility,
     };
 
     pub(super) use crate::executor::{InlineExecutor, ManualExecutor, block_on, poll_once};
     pub(super) use crate::job::Job;
-    pub(super) use crate::setup::{Checkpoint, Setup, fails};
+    pub(super) use crate::setup::{Checkpoint, Setup, fails, ok};
     pub(super) use crate::storage::{CountingStorage, Fault, FaultyStorage};
 
     /// Registers a value state named `value`.

@@ -199,3 +199,40 @@ pub fn keys_can_be_assigned_as_flink_does(setup: &Setup) {
         assert_eq!(found, (KeyGroup(group), Some(key.len() as u64)), "{key:?}");
     }
 }
+
+/// Asking for keys ahead, of this subtask or of others, there or not, with or without namespaces, changes nothing that is read. (K-008, K-034)
+pub fn keys_asked_for_ahead_read_as_before(setup: &Setup) {
+    type Tokens = (ValueState<u64>, ListState<u64>, ValueState<u64, u32>);
+    let mut job = setup.start(|states: &mut States<String>| -> Result<Tokens> {
+        Ok((
+            states.value("value")?,
+            states.list("list")?,
+            states.value("windowed")?,
+        ))
+    });
+    let keys: Vec<String> = (0..200).map(|key| format!("key-{key}")).collect();
+    for (n, key) in (0..).zip(&keys).step_by(2) {
+        job.at(key, |at, (value, list, windowed)| {
+            at.value(value).set(n)?;
+            at.list(list).push(n)?;
+            at.value_in(windowed, &7).set(n)
+        });
+    }
+    job.settle();
+    for subtask in 0..job.parallelism() as usize {
+        let (states, _) = job.subtask(subtask);
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| states.hash(key)).collect();
+        states.prefetch(keys.iter().zip(hashes.iter().copied()));
+        states.prefetch([]);
+    }
+    for (n, key) in (0..).zip(&keys) {
+        let expected = (n % 2 == 0).then_some(n);
+        let subtask = job.subtask_of(key);
+        let (states, (value, list, windowed)) = job.subtask(subtask);
+        let hash = states.hash(key);
+        let mut at = states.at_hashed(key, hash);
+        assert_eq!(ok(at.value(value).get()), expected);
+        assert_eq!(ok(at.list(list).get()), Vec::from_iter(expected));
+        assert_eq!(ok(at.value_in(windowed, &7).get()), expected);
+    }
+}

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 
-use benches::subject::{Bare, Facade, OurHash, Subject};
+use benches::subject::{Bare, Batched, Facade, OurHash, Subject};
 use benches::table::Table;
 use benches::workload::{INSERT_SEED, Longs, PROBE_SEED, Shape, Structs, Words, keys};
 use state_api::{Error, Result};
@@ -16,7 +16,7 @@ use state_api::{Error, Result};
 const KEYS: usize = 50_000;
 const SHAPES: [&str; 3] = [Longs::NAME, Words::NAME, Structs::NAME];
 const OPERATIONS: [&str; 4] = ["add", "get", "update", "read-modify-write"];
-const SUBJECTS: [&str; 3] = ["facade", "bare, our hash", "bare, its hash"];
+const SUBJECTS: [&str; 4] = ["facade", "in batches", "bare, our hash", "bare, its hash"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +42,7 @@ fn table() -> Result<Table> {
             SUBJECTS[0],
             SUBJECTS[1],
             SUBJECTS[2],
+            SUBJECTS[3],
             "÷ our hash",
             "÷ its hash",
         ],
@@ -53,7 +54,7 @@ fn table() -> Result<Table> {
                 counts.push(count(shape, operation, subject)?);
             }
             let cells = counts.iter().map(|n| format!("{n:.0}"));
-            let ratios = counts[1..].iter().map(|n| format!("{:.2}", counts[0] / n));
+            let ratios = counts[2..].iter().map(|n| format!("{:.2}", counts[0] / n));
             table.row(
                 std::iter::once(format!("{shape}: {operation}"))
                     .chain(cells)
@@ -99,6 +100,7 @@ fn one(shape: &str, operation: &str, subject: &str) -> Result<()> {
 fn of_shape<S: Shape>(operation: &str, subject: &str) -> Result<()> {
     match subject {
         "facade" => of_subject::<S, Facade<S>>(operation),
+        "in batches" => of_subject::<S, Batched<S>>(operation),
         "bare, our hash" => of_subject::<S, Bare<S, OurHash>>(operation),
         _ => of_subject::<S, Bare<S, hashbrown::DefaultHashBuilder>>(operation),
     }

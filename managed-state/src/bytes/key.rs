@@ -43,6 +43,13 @@ impl ByteKey {
         self.bytes.get(..self.prefix_len).unwrap_or_default()
     }
 
+    /// Returns prefix and encoded key: all of a stored key where there is no namespace.
+    #[inline]
+    #[must_use]
+    pub fn stored(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Returns the encoded key without prefix.
     #[inline]
     #[must_use]

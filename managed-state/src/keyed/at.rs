@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use state_api::access::{Aggregator, ListAccess, MapAccess};
-use state_api::{KeyGroup, OrderedKey, Result, StateKey, StateType};
+use state_api::{KeyGroup, KeyHash, OrderedKey, Result, StateKey, StateType};
 
 use super::bound::{Bound, Reached, downcast};
 use super::form::{ListForm, ValueForm};
@@ -27,29 +27,22 @@ const VOID: &() = &();
 pub struct At<'a, K> {
     pub(crate) states: &'a mut KeyedStates<K>,
     key: &'a K,
-    hash: u64,
-    group: KeyGroup,
+    hash: KeyHash,
     /// Position of the group in the subtask's range; past its end if the group is not ours.
     place: usize,
 }
 
 impl<'a, K: StateKey> At<'a, K> {
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn new(states: &'a mut KeyedStates<K>, key: &'a K) -> Self {
-        let hash = key.stable_hash();
-        let group = states
-            .cx
-            .hash
-            .group_with_hash(key, hash, states.cx.max_parallelism);
+    pub(crate) fn new(states: &'a mut KeyedStates<K>, key: &'a K, hash: KeyHash) -> Self {
         if let Slots::Bytes(bytes) = &mut states.slots {
-            bytes.bind(key, group);
+            bytes.bind(key, hash.group());
         }
-        let place = group.index().wrapping_sub(states.cx.range.start().index());
+        let place = states.place(hash.group());
         Self {
             states,
             key,
             hash,
-            group,
             place,
         }
     }
@@ -65,7 +58,7 @@ impl<'a, K: StateKey> At<'a, K> {
     #[cfg_attr(not(debug_assertions), inline(always))]
     #[must_use]
     pub fn key_group(&self) -> KeyGroup {
-        self.group
+        self.hash.group()
     }
 
     /// Returns the processing time in milliseconds.
@@ -81,7 +74,7 @@ impl<'a, K: StateKey> At<'a, K> {
             states: self.states,
             slot,
             key: self.key,
-            key_hash: self.hash,
+            key_hash: self.hash.stable(),
             place: self.place,
             namespace,
         }
@@ -208,7 +201,13 @@ impl<'a, K: StateKey> At<'a, K> {
         timers: Timers<N>,
         namespace: &'s N,
     ) -> TimersView<'s, K, N> {
-        TimersView::new(self.states, timers.slot(), self.group, self.key, namespace)
+        TimersView::new(
+            self.states,
+            timers.slot(),
+            self.hash.group(),
+            self.key,
+            namespace,
+        )
     }
 
     /// Moves the elements of some namespaces behind those of another one.
@@ -222,7 +221,7 @@ impl<'a, K: StateKey> At<'a, K> {
         sources: &[N],
     ) -> Result<()> {
         type Table<K, N, T, S> = TableSlot<K, N, ListForm<T, S>, ()>;
-        let key_hash = self.hash;
+        let key_hash = self.hash.stable();
         match self.bound(state.slot(), target).reach()? {
             Reached::Plain(slot, at) => {
                 let slot: &mut Table<K, N, T, Plain<T>> = downcast(slot)?;
@@ -247,7 +246,7 @@ impl<'a, K: StateKey> At<'a, K> {
         sources: &[N],
     ) -> Result<()> {
         type Table<K, N, T, S> = TableSlot<K, N, ValueForm<T, S>, ReducingExtra<T>>;
-        let key_hash = self.hash;
+        let key_hash = self.hash.stable();
         match self.bound(state.slot(), target).reach()? {
             Reached::Plain(slot, at) => {
                 let slot: &mut Table<K, N, T, Plain<T>> = downcast(slot)?;
@@ -279,7 +278,7 @@ impl<'a, K: StateKey> At<'a, K> {
     ) -> Result<()> {
         type Table<K, N, A, S> =
             TableSlot<K, N, ValueForm<<A as Aggregator>::Acc, S>, AggregatingExtra<A>>;
-        let key_hash = self.hash;
+        let key_hash = self.hash.stable();
         match self.bound(state.slot(), target).reach()? {
             Reached::Plain(slot, at) => {
                 let slot: &mut Table<K, N, A, Plain<A::Acc>> = downcast(slot)?;

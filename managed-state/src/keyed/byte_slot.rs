@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use state_api::access::Aggregator;
 use state_api::{
-    ByteStore, Column, Error, KeyGroup, KeyGroupRange, KeyedHandle, OrderedKey, RestoreContext,
-    Result, Snapshot, SnapshotKind, SnapshotRequest, StateKey, StateKind, StateMeta, StateType,
-    TtlConfig,
+    ByteStore, CodecKind, Column, Error, KeyGroup, KeyGroupRange, KeyHash, KeyedHandle, OrderedKey,
+    RestoreContext, Result, Snapshot, SnapshotKind, SnapshotRequest, StateKey, StateKind,
+    StateMeta, StateType, TtlConfig, TypeMeta,
 };
 
 use super::bound::OfStore;
@@ -67,6 +67,31 @@ impl ByteSlots {
     #[inline]
     pub(crate) fn bind<K: StateKey>(&mut self, key: &K, group: KeyGroup) {
         self.key.bind(key, group);
+    }
+
+    /// Tells the store which keys are read next, for states with one entry for each key.
+    pub(crate) fn prefetch<'k, K: StateKey>(
+        &mut self,
+        keys: impl Iterator<Item = (&'k K, KeyHash)>,
+    ) {
+        let keys: Vec<ByteKey> = keys
+            .map(|(key, hash)| {
+                let mut stored = ByteKey::new(self.prefix_len);
+                stored.bind(key, hash.group());
+                stored
+            })
+            .collect();
+        let keys: Vec<&[u8]> = keys.iter().map(ByteKey::stored).collect();
+        let no_namespace = TypeMeta::of::<()>(CodecKind::Compact);
+        for slot in &self.slots {
+            let single = matches!(
+                slot.meta.kind,
+                StateKind::Value | StateKind::List | StateKind::Reducing | StateKind::Aggregating
+            );
+            if single && slot.meta.namespace == no_namespace {
+                self.store.prefetch(slot.state.column(), &keys);
+            }
+        }
     }
 
     pub(crate) async fn restore(

@@ -127,7 +127,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T>
         }
         self.renew();
         match self.cell.get() {
-            Some(list) => list.iter().try_for_each(|s| f(s.value())),
+            Some(list) => list.try_for_each(|s| f(s.value())),
             None => Ok(()),
         }
     }

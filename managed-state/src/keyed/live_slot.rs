@@ -28,6 +28,11 @@ pub(crate) trait LiveSlot<K>: Any {
     /// Looks for expired entries as each record does.
     fn sweep_for_record(&mut self);
 
+    /// Looks at the entries of keys that are used next, given by position of the group, hash of the table, and key.
+    ///
+    /// Returns how many there are, which is of no use but to keep the looking from being optimised away.
+    fn prefetch(&self, keys: &[(usize, u64, &K)]) -> usize;
+
     fn entries(&self) -> u64;
     fn bytes(&self) -> usize;
     fn overlay_bytes(&self) -> usize;
@@ -58,7 +63,7 @@ pub(crate) fn table_hash<N: StateKey>(key_hash: u64, namespace: &N, seed: u64) -
         hash = hash.rotate_left(23) ^ namespace.stable_hash();
     }
     // Multiply and fold: the table takes its bits from both ends.
-    let product = u128::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
+    let product = u128::from(hash) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
@@ -225,6 +230,15 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         }
     }
 
+    fn prefetch(&self, keys: &[(usize, u64, &K)]) -> usize {
+        // Which namespaces are used is not known.
+        let none: &dyn Any = &();
+        match none.downcast_ref::<N>() {
+            Some(none) => self.table.prefetch(keys, none),
+            None => 0,
+        }
+    }
+
     fn entries(&self) -> u64 {
         self.table.len() as u64
     }
@@ -376,6 +390,18 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
         );
     }
 
+    /// Changes, sets or removes the cell, in one look if it is there; whether it may grow is for the caller to check.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(crate) fn change<R>(&mut self, change: impl FnOnce(Option<&mut V>) -> (Change<V>, R)) -> R {
+        self.table.modify(
+            self.at.group,
+            self.at.hash,
+            self.at.key,
+            self.at.namespace,
+            change,
+        )
+    }
+
     /// Changes the cell, or what `make` makes if there is none.
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn edit_or_insert<R>(
@@ -384,19 +410,13 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
         edit: impl FnOnce(&mut V) -> R,
     ) -> Result<R> {
         self.check_limit()?;
-        Ok(self.table.modify(
-            self.at.group,
-            self.at.hash,
-            self.at.key,
-            self.at.namespace,
-            |cell| match cell {
-                Some(cell) => (Change::Keep, edit(cell)),
-                None => {
-                    let mut cell = make();
-                    let result = edit(&mut cell);
-                    (Change::Put(cell), result)
-                }
-            },
-        ))
+        Ok(self.change(|cell| match cell {
+            Some(cell) => (Change::Keep, edit(cell)),
+            None => {
+                let mut cell = make();
+                let result = edit(&mut cell);
+                (Change::Put(cell), result)
+            }
+        }))
     }
 }

@@ -174,6 +174,10 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
 
     fn sweep_for_record(&mut self) {}
 
+    fn prefetch(&self, _keys: &[(usize, u64, &K)]) -> usize {
+        0
+    }
+
     fn entries(&self) -> u64 {
         self.timers.len() as u64
     }

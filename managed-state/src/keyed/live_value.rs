@@ -7,6 +7,7 @@ use super::form::ValueForm;
 use super::kind::{AggregatingExtra, ReducingExtra, ValueExtra};
 use super::live_slot::{Address, Cursor, TableSlot};
 use super::stamp::Stamped;
+use crate::live::Change;
 
 /// A value state of one key and namespace in a live table.
 pub(crate) struct LiveValue<'a, K, N, T, S> {
@@ -78,16 +79,25 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T>
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn modify<R>(&mut self, f: impl FnOnce(&mut Option<T>) -> R) -> Result<R> {
         self.expire()?;
-        let present = self.cell.get().map(S::value);
-        let was_present = present.is_some();
-        let mut value = present.or(self.default).cloned();
-        let result = f(&mut value);
-        match value {
-            Some(value) => self.set(value)?,
-            None if was_present => self.cell.remove(),
-            None => {}
-        }
-        Ok(result)
+        let now = self.cell.expiry.now::<T, S>();
+        let default = self.default;
+        let room = self.cell.check_limit();
+        self.cell.change(|stored| {
+            let was_present = stored.is_some();
+            let present = stored.as_deref().map(S::value);
+            let mut value = present.or(default).cloned();
+            let result = f(&mut value);
+            match (room, stored, value) {
+                (Err(full), _, Some(_)) => (Change::Keep, Err(full)),
+                (_, Some(stored), Some(value)) => {
+                    *stored = S::new(value, now);
+                    (Change::Keep, Ok(result))
+                }
+                (_, None, Some(value)) => (Change::Put(S::new(value, now)), Ok(result)),
+                (_, _, None) if was_present => (Change::Remove, Ok(result)),
+                (_, _, None) => (Change::Keep, Ok(result)),
+            }
+        })
     }
 
     #[cfg_attr(not(debug_assertions), inline(always))]
@@ -153,11 +163,16 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T>
     fn add(&mut self, input: T) -> Result<()> {
         self.value.expire()?;
         let now = self.value.cell.expiry.now::<T, S>();
-        let reduced = match self.value.cell.get() {
-            Some(stored) => (self.reduce)(stored.value(), input)?,
-            None => input,
-        };
-        self.value.cell.set(S::new(reduced, now))
+        let reduce = self.reduce;
+        self.value.cell.check_limit()?;
+        self.value.cell.change(|stored| match stored {
+            Some(stored) => {
+                let reduced = reduce(stored.value(), input);
+                let result = reduced.map(|reduced| *stored = S::new(reduced, now));
+                (Change::Keep, result)
+            }
+            None => (Change::Put(S::new(input, now)), Ok(())),
+        })
     }
 
     #[cfg_attr(not(debug_assertions), inline(always))]
@@ -213,30 +228,33 @@ where
         self.value.expire()?;
         let now = self.value.cell.expiry.now::<A::Acc, S>();
         let aggregator = self.aggregator;
-        let mut input = Some(input);
-        if A::Acc::HAS_HEAP {
+        self.value.cell.check_limit()?;
+        self.value.cell.change(|stored| match stored {
             // Not copied: the aggregator itself leaves the accumulator alone when it fails.
-            self.value.cell.check_limit()?;
-            let mut outcome = Ok(());
-            self.value.cell.edit(|stored| {
-                if let Some(input) = input.take() {
-                    outcome = aggregator.add(stored.value_mut(), input);
-                    if outcome.is_ok() {
-                        stored.renew(now);
-                    }
+            Some(stored) if A::Acc::HAS_HEAP => {
+                let result = aggregator.add(stored.value_mut(), input);
+                if result.is_ok() {
+                    stored.renew(now);
                 }
-                true
-            });
-            outcome?;
-        }
-        // A first input that fails leaves no accumulator behind.
-        let Some(input) = input else { return Ok(()) };
-        let mut acc = match self.value.cell.get() {
-            Some(stored) => stored.value().clone(),
-            None => aggregator.create(),
-        };
-        aggregator.add(&mut acc, input)?;
-        self.value.cell.set(S::new(acc, now))
+                (Change::Keep, result)
+            }
+            Some(stored) => {
+                let mut acc = stored.value().clone();
+                let result = aggregator.add(&mut acc, input);
+                if result.is_ok() {
+                    *stored = S::new(acc, now);
+                }
+                (Change::Keep, result)
+            }
+            // A first input that fails leaves no accumulator behind.
+            None => {
+                let mut acc = aggregator.create();
+                match aggregator.add(&mut acc, input) {
+                    Ok(()) => (Change::Put(S::new(acc, now)), Ok(())),
+                    Err(error) => (Change::Keep, Err(error)),
+                }
+            }
+        })
     }
 
     fn get(&mut self) -> Result<Option<A::Out>> {

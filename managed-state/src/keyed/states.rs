@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use state_api::{
-    CheckpointId, Error, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result,
-    Snapshot, SnapshotRequest, StateKey,
+    CheckpointId, Error, KeyGroup, KeyHash, KeyedBackend, KeyedHandle, LiveSnapshots,
+    RestoreContext, Result, Snapshot, SnapshotRequest, StateKey,
 };
 
 use super::at::At;
 use super::byte_slot::ByteSlots;
 use super::context::KeyedContext;
 use super::frozen::FrozenLive;
-use super::live_slot::{LiveSlot, MemoryLimit};
+use super::live_slot::{LiveSlot, MemoryLimit, table_hash};
 use super::live_timers::LiveTimers;
 use super::restored::{Loader, RestoredStates};
 use super::token::Slot;
@@ -123,9 +123,63 @@ impl<K: StateKey> KeyedStates<K> {
     }
 
     /// Binds the states to a key.
-    #[inline]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn at<'a>(&'a mut self, key: &'a K) -> At<'a, K> {
-        At::new(self, key)
+        let hash = self.hash(key);
+        At::new(self, key, hash)
+    }
+
+    /// Binds the states to a key whose hash is known already, as that of a record that came through an exchange is.
+    ///
+    /// The hash must be the one that [`hash`](Self::hash) gives for this key. With another one its state is not found, or
+    /// is written where nobody looks for it; debug builds panic.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub fn at_hashed<'a>(&'a mut self, key: &'a K, hash: KeyHash) -> At<'a, K> {
+        debug_assert_eq!(hash, self.hash(key), "not the key's hash");
+        At::new(self, key, hash)
+    }
+
+    /// Hashes a key as these states do.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[must_use]
+    pub fn hash(&self, key: &K) -> KeyHash {
+        KeyHash::of(key, self.cx.hash, self.cx.max_parallelism)
+    }
+
+    /// Says which keys are used next, so that what is stored for them comes near all at once instead of one by one.
+    ///
+    /// It pays for a batch of some 16 to 256 keys, in states that are larger than the processor's caches. State in namespaces
+    /// is not looked for. It changes nothing, and what goes wrong in it goes wrong again at the access itself.
+    pub fn prefetch<'k>(&mut self, keys: impl IntoIterator<Item = (&'k K, KeyHash)>)
+    where
+        K: 'k,
+    {
+        let first = self.cx.range.start();
+        let groups = self.groups;
+        let place = move |hash: KeyHash| hash.group().index().wrapping_sub(first.index());
+        let keys = keys.into_iter();
+        let count = keys.size_hint().0;
+        let owned = keys.filter(|(_, hash)| place(*hash) < groups);
+        match &mut self.slots {
+            Slots::Live(live) => {
+                // Filtering hides how many there are.
+                let mut keys = Vec::with_capacity(count);
+                keys.extend(owned.map(|(key, hash)| {
+                    let table_hash = table_hash(hash.stable(), &(), self.cx.seed);
+                    (place(hash), table_hash, key)
+                }));
+                for entry in &live.slots {
+                    entry.slot.prefetch(&keys);
+                }
+            }
+            Slots::Bytes(bytes) => bytes.prefetch(owned),
+        }
+    }
+
+    /// Returns the position of a key group in the subtask's range, past its end if the group is not ours.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(crate) fn place(&self, group: KeyGroup) -> usize {
+        group.index().wrapping_sub(self.cx.range.start().index())
     }
 
     /// Freezes all states and returns the async part of a snapshot.
