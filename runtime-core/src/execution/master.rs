@@ -1,40 +1,29 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use state_api::{Attempt, CheckpointStorage, Error, ErrorKind, Executor, Result};
 
-use super::coordination::{Coordination, Effect, to_all};
+use super::coordination::{Coordination, Effect};
 use super::inbox::{Inbox, Message};
 use super::launch::{Host, Run, RunStart};
+use super::run_tasks::{RunEnd, RunTasks};
 use super::{
     ExecutionSettings, JobEvent, JobOutcome, JobParts, LoadedCheckpoint, MemoryCheckpoints,
     RestoreFrom, events,
 };
 use crate::CheckpointStore;
 use crate::coordinator::{
-    CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, Fact, JobStatus, RequestId,
-    Restored, TaskId, Trigger,
+    CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, Fact, JobStatus, Restored, TaskId,
 };
 use crate::job::Job;
 use crate::restart::{RestartDecision, Restarts};
-use crate::task::{CheckpointAck, Command, TaskReport};
+use crate::task::TaskReport;
 
 /// Milliseconds between two tries of the final checkpoint.
 const FINAL_RETRY_MS: i64 = 100;
 
 /// Milliseconds that the end of a job waits for deletions.
 const LAST_CLEANING_MS: i64 = 10_000;
-
-/// The final checkpoint's requester: ourselves.
-const FINAL_REQUEST: RequestId = RequestId(u64::MAX);
-
-/// How a run ended.
-enum RunEnd {
-    Finished,
-    Cancelled,
-    Fenced,
-    Failed(Error),
-}
 
 /// Runs a job to its end: run after run, each from the latest completed checkpoint.
 pub(crate) struct Master<'a> {
@@ -423,150 +412,6 @@ impl Master<'_> {
         }
         self.tell(JobEvent::Ended(status));
         Ok(outcome)
-    }
-}
-
-/// The subtasks of a run as the loop sees them.
-struct RunTasks {
-    number: u32,
-    run: Run,
-    random: u64,
-    running: BTreeSet<TaskId>,
-    input_ended: BTreeSet<TaskId>,
-    ended: BTreeSet<TaskId>,
-    positions: Vec<String>,
-    /// How the run ends, once that is decided.
-    end: Option<RunEnd>,
-    failed_over: bool,
-    final_requested: bool,
-    final_failed: bool,
-    final_retry_ms: Option<i64>,
-}
-
-impl RunTasks {
-    fn new(number: u32, run: Run, random: u64) -> Self {
-        Self {
-            number,
-            run,
-            random,
-            running: BTreeSet::new(),
-            input_ended: BTreeSet::new(),
-            ended: BTreeSet::new(),
-            positions: Vec::new(),
-            end: None,
-            failed_over: false,
-            final_requested: false,
-            final_failed: false,
-            final_retry_ms: None,
-        }
-    }
-
-    fn have_ended(&self) -> bool {
-        self.ended.len() == self.run.mailboxes.len()
-    }
-
-    fn end(self) -> RunEnd {
-        let number = self.number;
-        self.end.unwrap_or_else(|| {
-            RunEnd::Failed(Error::bug("subtasks ended by themselves").with("run", number))
-        })
-    }
-
-    /// Tells all subtasks to leave; the first reason counts, but a failure while finishing is a failure.
-    fn stop(&mut self, end: RunEnd) {
-        match (&self.end, &end) {
-            (None, _) | (Some(RunEnd::Finished), RunEnd::Failed(_) | RunEnd::Fenced) => {
-                self.end = Some(end)
-            }
-            (Some(_), _) => return,
-        }
-        to_all(Some(&self.run), Command::Stop);
-    }
-
-    fn all_input_ended(&self) -> bool {
-        let all = self.run.mailboxes.len();
-        self.input_ended.len() == all && self.running.len() == all && self.end.is_none()
-    }
-
-    fn request_final_if_due(&mut self, coordination: &mut Coordination) {
-        if self.all_input_ended() && !self.final_requested {
-            self.final_requested = true;
-            self.request_final(coordination);
-        }
-    }
-
-    fn request_final(&mut self, coordination: &mut Coordination) {
-        if self.end.is_none() {
-            self.handle(
-                coordination,
-                Fact::Trigger(Trigger::new(CheckpointKind::Final, FINAL_REQUEST)),
-            );
-        }
-    }
-
-    fn commit_if_due(&mut self) {
-        if self.all_input_ended() {
-            self.end = Some(RunEnd::Finished);
-            to_all(Some(&self.run), Command::CommitAndFinish);
-        }
-    }
-
-    fn handle(&mut self, coordination: &mut Coordination, fact: Fact<CheckpointAck>) {
-        for effect in coordination.handle(Some(&self.run), fact) {
-            match effect {
-                Effect::FailRun(failure) => self.stop(RunEnd::Failed(failure.to_error())),
-                Effect::Fenced => self.stop(RunEnd::Fenced),
-                Effect::Replied(FINAL_REQUEST, Ok(_)) if self.end.is_none() => {
-                    self.end = Some(RunEnd::Finished);
-                }
-                Effect::Replied(FINAL_REQUEST, Err(_)) => self.final_failed = true,
-                Effect::Replied(..) | Effect::Stopped => {}
-            }
-        }
-        // Told after the actions: each subtask hears of the completion, and commits, before it leaves.
-        if matches!(self.end, Some(RunEnd::Finished)) && self.final_requested {
-            self.final_requested = false;
-            to_all(Some(&self.run), Command::Finish);
-        }
-    }
-
-    /// Passes on what a subtask, of an earlier run perhaps, says about a checkpoint.
-    fn late_report(&mut self, coordination: &mut Coordination, task: TaskId, report: TaskReport) {
-        match report {
-            TaskReport::Ack { id, ack } => self.handle(
-                coordination,
-                Fact::Ack {
-                    task,
-                    id,
-                    state: ack,
-                },
-            ),
-            TaskReport::Decline {
-                id,
-                reason,
-                detail,
-                orphans,
-            } => {
-                if !orphans.operators.is_empty() {
-                    let snapshots = orphans
-                        .operators
-                        .into_iter()
-                        .map(|(_, snapshot)| snapshot)
-                        .collect();
-                    coordination.discard_unpublished(id, snapshots, false);
-                }
-                self.handle(
-                    coordination,
-                    Fact::Decline {
-                        task,
-                        id,
-                        reason,
-                        detail,
-                    },
-                );
-            }
-            _ => {}
-        }
     }
 }
 

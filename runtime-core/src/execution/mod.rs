@@ -6,7 +6,6 @@
 mod checkpoints;
 mod coordination;
 mod events;
-
 mod failpoints;
 mod folder;
 mod inbox;
@@ -14,6 +13,7 @@ mod launch;
 mod local;
 mod master;
 mod memory;
+mod run_tasks;
 mod settings;
 
 pub use checkpoint_storage::TokioExecutor;

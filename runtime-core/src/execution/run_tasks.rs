@@ -1,0 +1,168 @@
+use std::collections::BTreeSet;
+
+use state_api::Error;
+
+use super::coordination::{Coordination, Effect, to_all};
+use super::launch::Run;
+use crate::coordinator::{CheckpointKind, Fact, RequestId, TaskId, Trigger};
+use crate::task::{CheckpointAck, Command, TaskReport};
+
+/// The final checkpoint's requester: ourselves.
+const FINAL_REQUEST: RequestId = RequestId(u64::MAX);
+
+/// How a run ended.
+pub(super) enum RunEnd {
+    Finished,
+    Cancelled,
+    Fenced,
+    Failed(Error),
+}
+
+/// The subtasks of a run as the loop sees them.
+pub(super) struct RunTasks {
+    pub(super) number: u32,
+    pub(super) run: Run,
+    pub(super) random: u64,
+    pub(super) running: BTreeSet<TaskId>,
+    pub(super) input_ended: BTreeSet<TaskId>,
+    pub(super) ended: BTreeSet<TaskId>,
+    pub(super) positions: Vec<String>,
+    /// How the run ends, once that is decided.
+    pub(super) end: Option<RunEnd>,
+    pub(super) failed_over: bool,
+    pub(super) final_requested: bool,
+    pub(super) final_failed: bool,
+    pub(super) final_retry_ms: Option<i64>,
+}
+
+impl RunTasks {
+    pub(super) fn new(number: u32, run: Run, random: u64) -> Self {
+        Self {
+            number,
+            run,
+            random,
+            running: BTreeSet::new(),
+            input_ended: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            positions: Vec::new(),
+            end: None,
+            failed_over: false,
+            final_requested: false,
+            final_failed: false,
+            final_retry_ms: None,
+        }
+    }
+
+    pub(super) fn have_ended(&self) -> bool {
+        self.ended.len() == self.run.mailboxes.len()
+    }
+
+    pub(super) fn end(self) -> RunEnd {
+        let number = self.number;
+        self.end.unwrap_or_else(|| {
+            RunEnd::Failed(Error::bug("subtasks ended by themselves").with("run", number))
+        })
+    }
+
+    /// Tells all subtasks to leave; the first reason counts, but a failure while finishing is a failure.
+    pub(super) fn stop(&mut self, end: RunEnd) {
+        match (&self.end, &end) {
+            (None, _) | (Some(RunEnd::Finished), RunEnd::Failed(_) | RunEnd::Fenced) => {
+                self.end = Some(end)
+            }
+            (Some(_), _) => return,
+        }
+        to_all(Some(&self.run), Command::Stop);
+    }
+
+    pub(super) fn all_input_ended(&self) -> bool {
+        let all = self.run.mailboxes.len();
+        self.input_ended.len() == all && self.running.len() == all && self.end.is_none()
+    }
+
+    pub(super) fn request_final_if_due(&mut self, coordination: &mut Coordination) {
+        if self.all_input_ended() && !self.final_requested {
+            self.final_requested = true;
+            self.request_final(coordination);
+        }
+    }
+
+    pub(super) fn request_final(&mut self, coordination: &mut Coordination) {
+        if self.end.is_none() {
+            self.handle(
+                coordination,
+                Fact::Trigger(Trigger::new(CheckpointKind::Final, FINAL_REQUEST)),
+            );
+        }
+    }
+
+    pub(super) fn commit_if_due(&mut self) {
+        if self.all_input_ended() {
+            self.end = Some(RunEnd::Finished);
+            to_all(Some(&self.run), Command::CommitAndFinish);
+        }
+    }
+
+    pub(super) fn handle(&mut self, coordination: &mut Coordination, fact: Fact<CheckpointAck>) {
+        for effect in coordination.handle(Some(&self.run), fact) {
+            match effect {
+                Effect::FailRun(failure) => self.stop(RunEnd::Failed(failure.to_error())),
+                Effect::Fenced => self.stop(RunEnd::Fenced),
+                Effect::Replied(FINAL_REQUEST, Ok(_)) if self.end.is_none() => {
+                    self.end = Some(RunEnd::Finished);
+                }
+                Effect::Replied(FINAL_REQUEST, Err(_)) => self.final_failed = true,
+                Effect::Replied(..) | Effect::Stopped => {}
+            }
+        }
+        // Told after the actions: each subtask hears of the completion, and commits, before it leaves.
+        if matches!(self.end, Some(RunEnd::Finished)) && self.final_requested {
+            self.final_requested = false;
+            to_all(Some(&self.run), Command::Finish);
+        }
+    }
+
+    /// Passes on what a subtask, of an earlier run perhaps, says about a checkpoint.
+    pub(super) fn late_report(
+        &mut self,
+        coordination: &mut Coordination,
+        task: TaskId,
+        report: TaskReport,
+    ) {
+        match report {
+            TaskReport::Ack { id, ack } => self.handle(
+                coordination,
+                Fact::Ack {
+                    task,
+                    id,
+                    state: ack,
+                },
+            ),
+            TaskReport::Decline {
+                id,
+                reason,
+                detail,
+                orphans,
+            } => {
+                if !orphans.operators.is_empty() {
+                    let snapshots = orphans
+                        .operators
+                        .into_iter()
+                        .map(|(_, snapshot)| snapshot)
+                        .collect();
+                    coordination.discard_unpublished(id, snapshots, false);
+                }
+                self.handle(
+                    coordination,
+                    Fact::Decline {
+                        task,
+                        id,
+                        reason,
+                        detail,
+                    },
+                );
+            }
+            _ => {}
+        }
+    }
+}
