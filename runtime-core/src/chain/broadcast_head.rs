@@ -8,9 +8,9 @@ use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
 
 use super::environment::Environment;
 use super::gate::{Advance, Gate, Polled, Port, Valve};
+use super::key_selector::{Keyed, KeyedPort};
 use super::keyed_core::KeyedCore;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
-use super::outputs::Keyed;
 use crate::channel::Barrier;
 use crate::operator::{BroadcastOperator, BroadcastSide, Out};
 use crate::record::NO_TIMESTAMP;
@@ -23,7 +23,7 @@ const BROADCAST: usize = 1;
 /// An operator over keyed state with a broadcast input, at the start of a chain.
 pub(crate) struct BroadcastHead<O: BroadcastOperator> {
     gate: Gate,
-    keyed: Port<Keyed<O::Key, O::In>>,
+    keyed: KeyedPort<O::Key, O::In>,
     broadcast: Port<O::Broadcast>,
     /// Event time of both inputs together.
     valve: Valve,
@@ -38,7 +38,7 @@ pub(crate) struct BroadcastHead<O: BroadcastOperator> {
 impl<O: BroadcastOperator> BroadcastHead<O> {
     pub(crate) fn new(
         gate: Gate,
-        keyed: Port<Keyed<O::Key, O::In>>,
+        keyed: KeyedPort<O::Key, O::In>,
         broadcast: Port<O::Broadcast>,
         operator: O,
         core: KeyedCore<O::Key>,
@@ -62,7 +62,6 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
     /// Processes records of the current batches; returns how many.
     fn process_records(&mut self, budget: usize) -> Result<usize> {
         let watermark = self.core.watermark;
-        let states = self.core.states()?;
         let mut processed = 0;
         while processed < budget && !self.congested.get() {
             let Some(record) = self.broadcast.next_record() else {
@@ -71,20 +70,26 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
             let mut out = Out::new(self.next.as_mut(), record.time, watermark);
             let mut side = BroadcastSide {
                 broadcast: &mut self.states,
-                keyed: states,
+                keyed: self.core.states()?,
             };
             self.operator
                 .process_broadcast(record.value, &mut side, &mut out)?;
             processed += 1;
         }
         while processed < budget && !self.congested.get() {
-            let Some(record) = self.keyed.next_record() else {
+            self.core.fetch(&self.keyed);
+            let Some(record) = self.keyed.records.next_record() else {
                 break;
             };
-            let Keyed { key, value } = record.value;
+            let Keyed { key, hash, value } = record.value;
+            let key = self.keyed.key.of(key, &value);
             let mut out = Out::new(self.next.as_mut(), record.time, watermark);
-            self.operator
-                .process(value, &mut states.at(&key), &self.states, &mut out)?;
+            self.operator.process(
+                value,
+                &mut self.core.states()?.at_hashed(key, hash),
+                &self.states,
+                &mut out,
+            )?;
             processed += 1;
         }
         Ok(processed)
@@ -166,12 +171,12 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
             if self.congested.get() {
                 continue;
             }
-            if done >= budget || self.keyed.has_records() || self.broadcast.has_records() {
+            if done >= budget || self.keyed.records.has_records() || self.broadcast.has_records() {
                 return Ok(Turn::Worked);
             }
             // What was broadcast is of use to the records that come after it, so it goes first.
             let (input, polled) = match self.broadcast.poll(&mut self.gate) {
-                Polled::Nothing => (KEYED, self.keyed.poll(&mut self.gate)),
+                Polled::Nothing => (KEYED, self.keyed.records.poll(&mut self.gate)),
                 polled => (BROADCAST, polled),
             };
             match polled {
@@ -199,8 +204,8 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
 
     fn has_ended(&self) -> bool {
         self.core.firing.is_none()
-            && [self.keyed.has_ended(), self.broadcast.has_ended()] == [true; 2]
-            && !self.keyed.has_records()
+            && [self.keyed.records.has_ended(), self.broadcast.has_ended()] == [true; 2]
+            && !self.keyed.records.has_records()
             && !self.broadcast.has_records()
     }
 

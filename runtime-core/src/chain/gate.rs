@@ -204,7 +204,9 @@ pub(crate) struct Port<T> {
     closed: Vec<bool>,
     ended: Vec<bool>,
     cursor: usize,
-    batch: std::vec::IntoIter<Timed<T>>,
+    batch: VecDeque<Timed<T>>,
+    /// The channel that the batch came from.
+    batch_from: usize,
     valve: Valve,
 }
 
@@ -217,26 +219,41 @@ impl<T> Port<T> {
             closed: vec![false; channels],
             ended: vec![false; channels],
             cursor: 0,
-            batch: Vec::new().into_iter(),
+            batch: VecDeque::new(),
+            batch_from: 0,
             valve: Valve::new(channels),
         }
     }
 
     #[inline]
     pub(crate) fn next_record(&mut self) -> Option<Timed<T>> {
-        self.batch.next()
+        self.batch.pop_front()
+    }
+
+    /// Iterates over the records of the batch that are not taken yet.
+    #[inline]
+    pub(crate) fn ahead(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.batch.iter().map(|record| &record.value)
     }
 
     pub(crate) fn has_records(&self) -> bool {
-        self.batch.len() > 0
+        !self.batch.is_empty()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.iter().all(|ended| *ended)
     }
 
+    /// Gives the memory of the last batch back to where it came from.
+    fn recycle(&mut self) {
+        if self.batch.capacity() > 0 && self.batch.is_empty() {
+            self.receivers[self.batch_from].recycle(std::mem::take(&mut self.batch).into());
+        }
+    }
+
     /// Takes the next element of some channel that is not blocked; the records of the last one must have been taken.
     pub(crate) fn poll(&mut self, gate: &mut Gate) -> Polled {
+        self.recycle();
         let channels = self.receivers.len();
         let mut empty = 0;
         while empty < channels {
@@ -269,7 +286,7 @@ impl<T> Port<T> {
                     self.cursor = (channel + 1) % channels;
                     gate.processed(records.len() * size_of::<T>());
                     self.valve.active(channel);
-                    self.batch = records.into_iter();
+                    (self.batch, self.batch_from) = (records.into(), channel);
                     return Polled::Records;
                 }
                 Element::Watermark(time) => self.valve.watermark(channel, time),

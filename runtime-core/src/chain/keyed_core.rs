@@ -3,21 +3,56 @@ use std::sync::Arc;
 use managed_state::keyed::{DueTimer, KeyedContext, KeyedStates};
 use managed_state::raw::{RawKeyedInput, RawStreams, restore_raw_keyed};
 use state_api::{
-    BackendContext, CheckpointId, Error, OperatorUid, Result, SnapshotRequest, StateKey,
+    BackendContext, CheckpointId, Error, ErrorKind, KeyedHandle, OperatorUid, Result, Snapshot,
+    SnapshotRequest, StateKey,
 };
 
 use super::environment::Environment;
+use super::key_selector::KeyedPort;
 use crate::operator::{RegisteredTimers, States};
 use crate::task::{OperatorParts, SubtaskSnapshot};
 
-/// Entries merged or cleaned up per idle turn.
+/// Entries merged or cleaned up per turn.
 const MAINTENANCE_BUDGET: usize = 1024;
+
+/// Records whose state is fetched at a time.
+const PREFETCH_RECORDS: usize = 64;
+
+/// Bytes of live tables up to which they are taken to be in the processor's caches anyway.
+const CACHED_BYTES: usize = 1 << 20;
+
+/// Batches of fetched records between two looks at how large the tables are.
+const MEASURE_EVERY: u32 = 64;
+
+/// How far ahead of the record being processed state was fetched.
+#[derive(Debug, Default)]
+struct Prefetch {
+    /// Records that come next and whose state was fetched.
+    left: usize,
+    /// Whether tables were larger than the caches when they were measured last, and batches until that is done again.
+    large: bool,
+    measure_in: u32,
+}
+
+impl Prefetch {
+    fn pays<K: StateKey>(&mut self, states: &KeyedStates<K>) -> bool {
+        match self.measure_in.checked_sub(1) {
+            Some(batches) => self.measure_in = batches,
+            None => {
+                self.measure_in = MEASURE_EVERY;
+                self.large = states.memory().total > CACHED_BYTES;
+            }
+        }
+        self.large
+    }
+}
 
 /// Keyed state and timers of an operator at the head of a chain, and where it stands in event time.
 pub(crate) struct KeyedCore<K> {
     uid: OperatorUid,
     states: Option<KeyedStates<K>>,
     timers: RegisteredTimers,
+    prefetch: Prefetch,
     /// The last watermark whose timers have all fired.
     pub(crate) watermark: i64,
     /// The watermark whose timers are firing.
@@ -30,6 +65,7 @@ impl<K: StateKey> KeyedCore<K> {
             uid,
             states: None,
             timers: RegisteredTimers::default(),
+            prefetch: Prefetch::default(),
             watermark: i64::MIN,
             firing: None,
         }
@@ -44,6 +80,28 @@ impl<K: StateKey> KeyedCore<K> {
         self.states
             .as_mut()
             .ok_or_else(|| Error::bug("keyed state is used before it is opened"))
+    }
+
+    /// Brings the state of the next records near, all at once, so that the processor does not wait for each on its own; to
+    /// be called before each record is taken.
+    #[inline]
+    pub(crate) fn fetch<T>(&mut self, port: &KeyedPort<K, T>) {
+        match self.prefetch.left.checked_sub(1) {
+            Some(left) => self.prefetch.left = left,
+            None => self.fetch_more(port),
+        }
+    }
+
+    #[cold]
+    fn fetch_more<T>(&mut self, port: &KeyedPort<K, T>) {
+        let Some(states) = &mut self.states else {
+            return;
+        };
+        let records = port.records.ahead().len().min(PREFETCH_RECORDS);
+        self.prefetch.left = records.saturating_sub(1);
+        if records > 1 && self.prefetch.pays(states) {
+            states.prefetch(port.ahead().take(records));
+        }
     }
 
     /// Makes the backend, restores it, and lets `register` register the states.
@@ -155,7 +213,7 @@ impl<K: StateKey> KeyedCore<K> {
     ) -> Result<()> {
         let mut parts = OperatorParts::default();
         first(&mut parts)?;
-        parts.keyed = Some(self.states()?.snapshot(request)?);
+        parts.keyed = Some(freeze(self.states()?, request)?);
         set.add(self.uid.clone(), parts);
         Ok(())
     }
@@ -176,5 +234,22 @@ impl<K: StateKey> KeyedCore<K> {
         self.states
             .as_mut()
             .is_some_and(|states| states.maintain(MAINTENANCE_BUDGET))
+    }
+}
+
+/// Freezes the states; if layers of earlier snapshots are in the way, once they are merged. That holds the task up for as
+/// long as it takes, some ten milliseconds for a hundred thousand entries: better than a checkpoint that fails, and with it
+/// a job that tolerates no failed one.
+fn freeze<K: StateKey>(
+    states: &mut KeyedStates<K>,
+    request: &SnapshotRequest,
+) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+    match states.snapshot(request) {
+        Err(error) if error.kind() == ErrorKind::LimitExceeded => {
+            while states.maintain(MAINTENANCE_BUDGET) {}
+            // Layers that an open snapshot holds are still there: then it is declined.
+            states.snapshot(request)
+        }
+        frozen => frozen,
     }
 }

@@ -6,10 +6,10 @@ use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
 
 use super::environment::Environment;
-use super::gate::{Gate, Polled, Port};
+use super::gate::{Gate, Polled};
+use super::key_selector::{Keyed, KeyedPort};
 use super::keyed_core::KeyedCore;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
-use super::outputs::Keyed;
 use crate::channel::Barrier;
 use crate::operator::{KeyedOperator, Out};
 use crate::record::NO_TIMESTAMP;
@@ -18,7 +18,7 @@ use crate::task::SubtaskSnapshot;
 /// An operator over keyed state at the start of a chain, behind an exchange by key.
 pub(crate) struct KeyedHead<O: KeyedOperator> {
     gate: Gate,
-    port: Port<Keyed<O::Key, O::In>>,
+    port: KeyedPort<O::Key, O::In>,
     operator: O,
     core: KeyedCore<O::Key>,
     next: Box<dyn Link<O::Out>>,
@@ -29,7 +29,7 @@ pub(crate) struct KeyedHead<O: KeyedOperator> {
 impl<O: KeyedOperator> KeyedHead<O> {
     pub(crate) fn new(
         gate: Gate,
-        port: Port<Keyed<O::Key, O::In>>,
+        port: KeyedPort<O::Key, O::In>,
         operator: O,
         core: KeyedCore<O::Key>,
         next: Box<dyn Link<O::Out>>,
@@ -50,16 +50,20 @@ impl<O: KeyedOperator> KeyedHead<O> {
     /// Processes records of the current batch; returns how many.
     fn process_records(&mut self, budget: usize) -> Result<usize> {
         let watermark = self.core.watermark;
-        let states = self.core.states()?;
         let mut processed = 0;
         while processed < budget && !self.congested.get() {
-            let Some(record) = self.port.next_record() else {
+            self.core.fetch(&self.port);
+            let Some(record) = self.port.records.next_record() else {
                 break;
             };
-            let Keyed { key, value } = record.value;
+            let Keyed { key, hash, value } = record.value;
+            let key = self.port.key.of(key, &value);
             let mut out = Out::new(self.next.as_mut(), record.time, watermark);
-            self.operator
-                .process(value, &mut states.at(&key), &mut out)?;
+            self.operator.process(
+                value,
+                &mut self.core.states()?.at_hashed(key, hash),
+                &mut out,
+            )?;
             processed += 1;
         }
         Ok(processed)
@@ -127,10 +131,10 @@ impl<O: KeyedOperator> KeyedHead<O> {
             if self.congested.get() {
                 continue;
             }
-            if done >= budget || self.port.has_records() {
+            if done >= budget || self.port.records.has_records() {
                 return Ok(Turn::Worked);
             }
-            match self.port.poll(&mut self.gate) {
+            match self.port.records.poll(&mut self.gate) {
                 Polled::Records => {}
                 Polled::Watermark(time) => self.core.firing = Some(time),
                 Polled::Idle => {

@@ -7,6 +7,7 @@ pub(crate) mod chained;
 pub(crate) mod environment;
 pub(crate) mod fan_out;
 pub(crate) mod gate;
+pub(crate) mod key_selector;
 pub(crate) mod keyed_core;
 pub(crate) mod keyed_head;
 pub(crate) mod link;

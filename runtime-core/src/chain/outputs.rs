@@ -1,20 +1,12 @@
-use std::sync::Arc;
-
 use futures_util::future::LocalBoxFuture;
-use state_api::{CheckpointId, HashId, MaxParallelism, Result, SnapshotRequest, StateKey};
+use state_api::{CheckpointId, HashId, KeyHash, MaxParallelism, Result, SnapshotRequest, StateKey};
 
 use super::environment::Environment;
+use super::key_selector::{KeySelector, Keyed};
 use super::link::Control;
 use crate::channel::{Barrier, BatchWriter, Element};
 use crate::record::{Emit, Record, Timed};
 use crate::task::SubtaskSnapshot;
-
-/// A record with the key it was routed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Keyed<K, T> {
-    pub(crate) key: K,
-    pub(crate) value: T,
-}
 
 /// Chooses the channel of each record.
 pub(crate) trait Route<T>: 'static {
@@ -25,18 +17,17 @@ pub(crate) trait Route<T>: 'static {
 }
 
 /// Sends each record to the subtask that owns its key group.
-pub(crate) struct ByKey<K, F: ?Sized> {
-    key_of: Arc<F>,
+pub(crate) struct ByKey<K, T> {
+    selector: KeySelector<K, T>,
     hash: HashId,
     max_parallelism: MaxParallelism,
     /// Channel by key group.
     channel_of: Vec<u32>,
-    key: std::marker::PhantomData<fn() -> K>,
 }
 
-impl<K, F: ?Sized> ByKey<K, F> {
+impl<K: StateKey, T> ByKey<K, T> {
     pub(crate) fn new(
-        key_of: Arc<F>,
+        selector: KeySelector<K, T>,
         hash: HashId,
         max_parallelism: MaxParallelism,
         parallelism: u32,
@@ -46,31 +37,34 @@ impl<K, F: ?Sized> ByKey<K, F> {
             .map(|group| max_parallelism.subtask_of(group, parallelism))
             .collect();
         Self {
-            key_of,
+            selector,
             hash,
             max_parallelism,
             channel_of,
-            key: std::marker::PhantomData,
         }
+    }
+
+    #[inline]
+    fn hash(&self, key: &K) -> KeyHash {
+        KeyHash::of(key, self.hash, self.max_parallelism)
     }
 }
 
-impl<K: StateKey, T: Record, F: Fn(&T) -> K + Send + Sync + ?Sized + 'static> Route<T>
-    for ByKey<K, F>
-{
+impl<K: StateKey, T: Record> Route<T> for ByKey<K, T> {
     type Wire = Keyed<K, T>;
 
     #[inline]
     fn route(&mut self, value: T, time: i64, channels: &mut [BatchWriter<Timed<Keyed<K, T>>>]) {
-        let key = (self.key_of)(&value);
-        let channel = if channels.len() == 1 {
-            0
-        } else {
-            let group = self.hash.group(&key, self.max_parallelism);
-            self.channel_of[group.index()] as usize
+        let (hash, key) = match &self.selector {
+            KeySelector::Made(make) => {
+                let key = make(&value);
+                (self.hash(&key), Some(key))
+            }
+            KeySelector::Held(find) => (self.hash(find(&value)), None),
         };
+        let channel = self.channel_of[hash.group().index()] as usize;
         channels[channel].push(Timed {
-            value: Keyed { key, value },
+            value: Keyed { key, hash, value },
             time,
         });
     }

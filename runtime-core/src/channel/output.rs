@@ -34,12 +34,19 @@ impl<T> BatchWriter<T> {
     #[inline]
     pub fn push(&mut self, record: T) {
         if self.batch.capacity() == 0 {
-            self.batch.reserve_exact(BATCH_RECORDS);
+            self.begin();
         }
         self.batch.push(record);
         if self.batch.len() >= BATCH_RECORDS {
             self.flush();
         }
+    }
+
+    /// Begins a batch, in memory that held one before if there is some.
+    #[cold]
+    fn begin(&mut self) {
+        self.batch = self.sender.recycled();
+        self.batch.reserve_exact(BATCH_RECORDS);
     }
 
     /// Sends the records gathered so far.
@@ -83,5 +90,32 @@ impl<T> BatchWriter<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty() && self.backlog.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Received, Signal, channel};
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_batch_that_was_processed_holds_a_later_one() {
+        let (sender, receiver) = channel(4 * BATCH_RECORDS, Signal::new(), Signal::new());
+        let mut writer = BatchWriter::new(sender, Rc::default());
+        let mut next = || {
+            writer.push(7_u64);
+            writer.flush();
+            match receiver.receive() {
+                Received::Element(Element::Batch(batch)) => batch,
+                other => panic!("no batch but {other:?}"),
+            }
+        };
+        let first = next();
+        let place = first.as_ptr();
+        receiver.recycle(first);
+        let second = next();
+        assert_eq!((second.as_slice(), second.as_ptr()), (&[7][..], place));
+        let third = next();
+        assert_ne!(third.as_ptr(), place);
     }
 }

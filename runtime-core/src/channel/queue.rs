@@ -7,9 +7,14 @@ use super::{Element, Signal};
 /// The number of records that a channel holds before it counts as full.
 pub const QUEUE_RECORDS: usize = 8 * super::BATCH_RECORDS;
 
+/// The number of processed batches that are kept: one to fill while another one is processed, and one between.
+const MAX_SPENT: usize = 3;
+
 struct Queue<T> {
     elements: VecDeque<Element<T>>,
     records: usize,
+    /// Batches that were processed, empty: the sender fills them again.
+    spent: Vec<Vec<T>>,
     /// The sender was refused and wants to be told of room.
     refused: bool,
     sender_gone: bool,
@@ -41,6 +46,7 @@ pub fn channel<T>(
     let queue = Queue {
         elements: VecDeque::new(),
         records: 0,
+        spent: Vec::new(),
         refused: false,
         sender_gone: false,
         receiver_gone: false,
@@ -94,6 +100,12 @@ impl<T> Sender<T> {
         drop(queue);
         self.shared.to_receiver.ring();
         Ok(())
+    }
+
+    /// Returns the memory of a batch that the receiver is done with, or none.
+    #[must_use]
+    pub fn recycled(&self) -> Vec<T> {
+        self.shared.lock().spent.pop().unwrap_or_default()
     }
 
     /// Puts an element before all that is queued; it always finds room.
@@ -181,12 +193,26 @@ impl<T> Receiver<T> {
     }
 }
 
+impl<T> Receiver<T> {
+    /// Hands the memory of a batch back to the sender; what is in it is dropped.
+    pub fn recycle(&self, mut batch: Vec<T>) {
+        batch.clear();
+        let mut queue = self.shared.lock();
+        if queue.spent.len() < MAX_SPENT && !queue.sender_gone {
+            queue.spent.push(batch);
+        }
+    }
+}
+
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.receiver_gone = true;
         queue.records = 0;
-        let dropped = std::mem::take(&mut queue.elements);
+        let dropped = (
+            std::mem::take(&mut queue.elements),
+            std::mem::take(&mut queue.spent),
+        );
         drop(queue);
         drop(dropped);
         self.shared.to_sender.ring();

@@ -9,24 +9,23 @@ use super::graph::{Input, Vertex};
 use super::stream::{Consumers, build_links, exchange};
 use crate::chain::broadcast_head::BroadcastHead;
 use crate::chain::gate::{Gate, Port};
+use crate::chain::key_selector::{KeySelector, Keyed, KeyedPort};
 use crate::chain::keyed_core::KeyedCore;
 use crate::chain::keyed_head::KeyedHead;
-use crate::chain::outputs::{ByKey, Keyed, ToAll};
+use crate::chain::outputs::{ByKey, ToAll};
 use crate::coordinator::Connection;
 use crate::operator::{BroadcastOperator, KeyedOperator, Tumbling, WindowOperator, Windowed};
 use crate::record::Record;
 
-pub(crate) type KeyOf<K, T> = dyn Fn(&T) -> K + Send + Sync;
-
 /// A stream whose records have a key.
 pub struct KeyedStream<K, T> {
     pub(crate) stream: Stream<T>,
-    pub(crate) key_of: Arc<KeyOf<K, T>>,
+    pub(crate) selector: KeySelector<K, T>,
 }
 
 impl<K: StateKey, T: Record> KeyedStream<K, T> {
-    pub(crate) fn new(stream: Stream<T>, key_of: Arc<KeyOf<K, T>>) -> Self {
-        Self { stream, key_of }
+    pub(crate) fn new(stream: Stream<T>, selector: KeySelector<K, T>) -> Self {
+        Self { stream, selector }
     }
 
     /// Adds an operator over keyed state; `uid` names its state in checkpoints.
@@ -40,6 +39,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
         let consumers = Consumers::default();
         let behind = consumers.clone();
         let (receiving, named) = (Arc::clone(&edge), id.clone());
+        let selector = self.selector.clone();
         let vertex = graph.add_vertex(Vertex {
             names: vec![uid.to_owned()],
             parallelism: None,
@@ -58,7 +58,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
                 let next = build_links(&behind, env);
                 Box::new(KeyedHead::new(
                     gate,
-                    Port::new(receivers, 0),
+                    KeyedPort::new(Port::new(receivers, 0), selector.clone()),
                     operator.clone(),
                     core,
                     next,
@@ -98,7 +98,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
                 edge: Arc::<Edge<O::Broadcast>>::clone(&broadcast_edge),
             },
         ];
-        let named = id.clone();
+        let (named, selector) = (id.clone(), self.selector.clone());
         let vertex = graph.add_vertex(Vertex {
             names: vec![uid.to_owned()],
             parallelism: None,
@@ -116,7 +116,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
                 let next = build_links(&behind, env);
                 Box::new(BroadcastHead::new(
                     gate,
-                    keyed,
+                    KeyedPort::new(keyed, selector.clone()),
                     broadcast,
                     operator.clone(),
                     core,
@@ -132,11 +132,11 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
     /// Adds the exchange by key to the vertex that is added next.
     fn exchange_to_next(&self) -> Arc<Edge<Keyed<K, T>>> {
         let behind_us = self.stream.graph.lock().vertices.len();
-        let key_of = Arc::clone(&self.key_of);
+        let selector = self.selector.clone();
         exchange(&self.stream, move |env| {
             let plan = env.plan[behind_us];
             ByKey::new(
-                Arc::clone(&key_of),
+                selector.clone(),
                 HashId::default(),
                 plan.max_parallelism,
                 plan.parallelism,

@@ -10,6 +10,7 @@ use crate::chain::chained::{Chained, End, Stage};
 use crate::chain::environment::Environment;
 use crate::chain::fan_out::FanOut;
 use crate::chain::gate::{Gate, Port};
+use crate::chain::key_selector::KeySelector;
 use crate::chain::link::Link;
 use crate::chain::outputs::{Exchange, RoundRobin, Route};
 use crate::chain::plain_head::PlainHead;
@@ -223,7 +224,15 @@ impl<T: Record> Stream<T> {
         &self,
         key_of: impl Fn(&T) -> K + Send + Sync + 'static,
     ) -> KeyedStream<K, T> {
-        KeyedStream::new(self.clone(), Arc::new(key_of))
+        KeyedStream::new(self.clone(), KeySelector::Made(Arc::new(key_of)))
+    }
+
+    /// As [`key_by`](Self::key_by), by a key that is part of the record, which saves a copy of it on its way.
+    pub fn key_by_ref<K: StateKey>(
+        &self,
+        key_in: impl Fn(&T) -> &K + Send + Sync + 'static,
+    ) -> KeyedStream<K, T> {
+        KeyedStream::new(self.clone(), KeySelector::Held(Arc::new(key_in)))
     }
 
     /// Deals the records out to the subtasks of a new chain, in turn.

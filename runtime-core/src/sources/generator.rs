@@ -6,6 +6,9 @@ use super::RateLimited;
 use crate::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
 use crate::{NO_TIMESTAMP, Record, Timed};
 
+/// Records that are made in a row before they are emitted: work that waits for memory overlaps then.
+const RUN: usize = 16;
+
 /// Every `step`-th index of a generated input from `next` on.
 #[derive(Clone, Debug, PartialEq, Eq, StateType)]
 pub struct IndexSplit {
@@ -149,6 +152,7 @@ impl<T: Record> Source for Generator<T> {
         Ok(GeneratorReader {
             make: Arc::clone(&self.make),
             splits,
+            made: Vec::with_capacity(RUN),
         })
     }
 
@@ -183,6 +187,23 @@ impl<T> std::fmt::Debug for Generator<T> {
 pub struct GeneratorReader<T> {
     make: Arc<dyn Fn(u64) -> Timed<T> + Send + Sync>,
     splits: Vec<IndexSplit>,
+    /// Records on their way out; empty between polls.
+    made: Vec<Timed<T>>,
+}
+
+impl<T> GeneratorReader<T> {
+    /// Makes the next records, up to a number.
+    #[inline]
+    fn make(&mut self, records: usize) {
+        for _ in 0..records {
+            let unfinished = self.splits.iter_mut().filter(|split| !split.is_finished());
+            let Some(split) = unfinished.min_by_key(|split| split.next) else {
+                break;
+            };
+            self.made.push((self.make)(split.next));
+            split.next = split.next.saturating_add(split.step);
+        }
+    }
 }
 
 impl<T: 'static> SourceReader for GeneratorReader<T> {
@@ -191,13 +212,13 @@ impl<T: 'static> SourceReader for GeneratorReader<T> {
 
     fn poll(&mut self, out: &mut SourceOutput<'_, T>) -> Result<SourceStatus> {
         while !out.is_full() {
-            let unfinished = self.splits.iter_mut().filter(|split| !split.is_finished());
-            let Some(split) = unfinished.min_by_key(|split| split.next) else {
+            self.make(out.remaining().min(RUN));
+            if self.made.is_empty() {
                 return Ok(SourceStatus::Finished);
-            };
-            let Timed { value, time } = (self.make)(split.next);
-            split.next = split.next.saturating_add(split.step);
-            out.emit_at(value, time)?;
+            }
+            for Timed { value, time } in self.made.drain(..) {
+                out.emit_at(value, time)?;
+            }
         }
         Ok(SourceStatus::More)
     }
