@@ -17,6 +17,10 @@ use crate::channel::Barrier;
 use crate::coordinator::{FailureReason, TaskId};
 use crate::execution::Failpoint;
 
+/// Nanoseconds after which what an operator emitted goes on at the latest, though its batch is not full: Flink's
+/// `execution.buffer-timeout.interval`.
+const FLUSH_INTERVAL_NS: u64 = 100_000_000;
+
 /// How a step went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -54,6 +58,8 @@ pub struct Subtask {
     /// Everything is processed; only checkpoints are left.
     input_ended: bool,
     flushed: bool,
+    /// When the oldest step began whose output may not have gone on; while `flushed` is not set.
+    unflushed_since_ns: u64,
 }
 
 impl Subtask {
@@ -76,6 +82,7 @@ impl Subtask {
             env,
             input_ended: false,
             flushed: true,
+            unflushed_since_ns: 0,
         }
     }
 
@@ -154,7 +161,16 @@ impl Subtask {
         // Also after the end of the input: barriers still come.
         match head.turn(budget)? {
             Turn::Worked => {
-                self.flushed = false;
+                // A subtask that is never idle has work that was put off, too.
+                head.maintain();
+                let now_ns = self.env.clock.monotonic_ns();
+                if self.flushed {
+                    self.flushed = false;
+                    self.unflushed_since_ns = now_ns;
+                } else if now_ns.saturating_sub(self.unflushed_since_ns) >= FLUSH_INTERVAL_NS {
+                    self.flushed = true;
+                    head.flush()?;
+                }
                 Ok(Progress::Worked)
             }
             Turn::Waiting { wake_at_ms } => {
