@@ -85,13 +85,27 @@ impl Random {
 }
 
 /// Tries a decoder on arbitrary bytes and on damaged samples; `HOLDFAST_CASES` and `HOLDFAST_SEED` say how many and which.
+/// Returns how many.
 ///
 /// The generator is for what `attempt` chooses itself: which part of a structure takes the bytes, say.
 ///
 /// # Panics
 /// When `attempt` does; the message names the seed of that one input, and its bytes.
-pub fn fuzz(cases: u32, samples: &[Vec<u8>], mut attempt: impl FnMut(&mut Random, Vec<u8>)) {
+pub fn fuzz(cases: u32, samples: &[Vec<u8>], attempt: impl FnMut(&mut Random, Vec<u8>)) -> u32 {
     let settings = Settings::from_env_or(cases);
+    fuzz_with(settings, samples, attempt);
+    settings.cases
+}
+
+/// Does the same, whatever the environment says.
+///
+/// # Panics
+/// As [`fuzz`].
+pub fn fuzz_with(
+    settings: Settings,
+    samples: &[Vec<u8>],
+    mut attempt: impl FnMut(&mut Random, Vec<u8>),
+) {
     for case in 0..settings.cases {
         // Each case has a seed of its own, with which it runs alone.
         let seed = settings.seed.wrapping_add(u64::from(case));

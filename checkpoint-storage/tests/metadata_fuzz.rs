@@ -133,7 +133,7 @@ fn damage_deep_inside_right_lengths_breaks_no_decoder() {
     put(&whole, &mut unchanged);
     assert_eq!(unchanged, sections_of(&file), "the sections are understood");
     let mut refused = 0;
-    fuzz(10_000, &[], |random, _| {
+    let cases = fuzz(10_000, &[], |random, _| {
         let mut sections = whole.clone();
         for _ in 0..=random.below(2) {
             damage(&mut sections, random);
@@ -144,7 +144,8 @@ fn damage_deep_inside_right_lengths_breaks_no_decoder() {
         refused += u32::from(CheckpointMetadata::decode(&file).is_err());
         try_file(&file);
     });
-    assert!(refused > 0);
+    // A run of a few cases may happen to find none.
+    assert!(refused > 0 || cases < 100);
 }
 
 /// The longest way from few bytes to much memory: one description of many fields, and many handles that refer to it.

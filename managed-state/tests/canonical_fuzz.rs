@@ -369,7 +369,7 @@ fn damage_under_right_checksums_breaks_neither_tables_nor_stores() {
     let groups = parse(&handle);
     assert!(groups.len() > 1 && groups.iter().any(|group| group.sections.len() == 10));
     let mut refused = 0;
-    fuzz(600, &[], |random, _| {
+    let cases = fuzz(600, &[], |random, _| {
         let hit = random.below(groups.len());
         let contents: Vec<_> = groups
             .iter()
@@ -379,7 +379,8 @@ fn damage_under_right_checksums_breaks_neither_tables_nor_stores() {
             .collect();
         try_handle(assemble(&handle, &contents), &mut refused);
     });
-    assert!(refused > 0);
+    // A run of a few cases may happen to find none.
+    assert!(refused > 0 || cases < 100);
 }
 
 #[test]

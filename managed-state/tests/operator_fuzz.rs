@@ -137,7 +137,7 @@ fn damaged_operator_state_is_refused_or_read() {
     assert!(restore(&sample, false).is_ok() && restore(&sample, true).is_ok());
     let whole = inline(&sample.bytes);
     let mut refused = 0;
-    fuzz(4_000, &[whole.clone()], |random, bytes| {
+    let cases = fuzz(4_000, std::slice::from_ref(&whole), |random, bytes| {
         let mut damaged = sample.clone();
         let bytes = if random.below(3) == 0 {
             whole.clone()
@@ -158,7 +158,8 @@ fn damaged_operator_state_is_refused_or_read() {
             refused += u32::from(read.is_err());
         }
     });
-    assert!(refused > 0);
+    // A run of a few cases may happen to find none.
+    assert!(refused > 0 || cases < 100);
 }
 
 /// An element in its right place whose bytes are damaged, so that its decoder sees them.
@@ -242,7 +243,7 @@ fn damaged_raw_streams_are_refused_or_read() {
     let samples = [inline(&keyed.bytes), inline(&operator.bytes)];
     let storage = MemoryStorage::new();
     let mut refused = 0;
-    fuzz(6_000, &samples, |random, bytes| {
+    let cases = fuzz(6_000, &samples, |random, bytes| {
         let (mut keyed, mut operator) = (keyed.clone(), operator.clone());
         let len = bytes.len();
         let bytes = StateHandle::Inline(Bytes::from(bytes));
@@ -270,7 +271,8 @@ fn damaged_raw_streams_are_refused_or_read() {
             }
         });
     });
-    assert!(refused > 0);
+    // A run of a few cases may happen to find none.
+    assert!(refused > 0 || cases < 100);
 }
 
 #[test]

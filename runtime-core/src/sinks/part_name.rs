@@ -202,7 +202,7 @@ mod tests {
         ];
         let samples = samples.map(String::into_bytes);
         let mut ours = 0;
-        backend_testkit::fuzz::fuzz(5_000, &samples, |_, bytes| {
+        let cases = backend_testkit::fuzz::fuzz(5_000, &samples, |_, bytes| {
             let file = String::from_utf8_lossy(&bytes);
             match Hidden::parse(&file) {
                 Some(Hidden::InProgress(part)) => assert_eq!(part.in_progress(), file),
@@ -211,6 +211,7 @@ mod tests {
             }
             ours += 1;
         });
-        assert!(ours > 0);
+        // A run of a few cases may happen to find none.
+        assert!(ours > 0 || cases < 100);
     }
 }
