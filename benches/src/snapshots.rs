@@ -307,3 +307,28 @@ impl<P: PeerShape> PeerRun<P> {
         Ok(took * 1e9 / count.max(1) as f64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comes_back<S: Shape>() {
+        let disk = Disk::new().unwrap();
+        let (inserts, probes) = (keys::<S>(1000, INSERT_SEED), keys::<S>(1000, PROBE_SEED));
+        let mut facade = Facade::<S>::empty().unwrap();
+        facade.add(&inserts).unwrap();
+        let sum = facade.get(&probes).unwrap();
+        let snapshot = facade.states.snapshot(&request(1)).unwrap();
+        let handles = disk.persist(1, snapshot).unwrap();
+        let mut restored = restored::<S>(&disk, &handles).unwrap();
+        assert_eq!(restored.states.entries("value").unwrap(), 1000);
+        assert_eq!(restored.get(&probes).unwrap(), sum, "{}", S::NAME);
+    }
+
+    #[test]
+    fn what_was_written_comes_back() {
+        comes_back::<Longs>();
+        comes_back::<Words>();
+        comes_back::<Structs>();
+    }
+}

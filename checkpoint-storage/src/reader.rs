@@ -83,7 +83,7 @@ impl DigestReader {
         }
     }
 
-    async fn read(&mut self) -> Result<Option<Bytes>> {
+    async fn read(&mut self, most: u64) -> Result<Option<Bytes>> {
         let at = self.digest.len();
         if at == self.object.len {
             if self.digest.digest() != self.object.digest {
@@ -91,7 +91,7 @@ impl DigestReader {
             }
             return Ok(None);
         }
-        let end = self.object.len.min(at + CHUNK);
+        let end = self.object.len.min(at.saturating_add(most));
         let bytes = match self.root.read(self.object.path.as_str(), at..end).await {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -109,7 +109,12 @@ impl DigestReader {
 
 impl ObjectReader for DigestReader {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.read().boxed()
+        self.read(CHUNK).boxed()
+    }
+
+    fn next_piece(&mut self, bytes: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        // Nothing would be read of no bytes, and nobody would notice the end.
+        self.read(bytes.max(1)).boxed()
     }
 }
 

@@ -116,3 +116,33 @@ fn nesting_in_damaged_bytes_is_bounded() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("nests deeper"));
 }
+
+fn in_place<T: StateType>(value: T) {
+    let mut encoded = Vec::new();
+    value.encode(&mut encoded);
+    assert!(T::IN_PLACE);
+    assert_eq!(T::FIXED_SIZE, Some(encoded.len()));
+    let mut place = vec![0xa5; encoded.len()];
+    value.put_in_place(&mut place);
+    assert_eq!(place, encoded);
+    let mut all = vec![1];
+    T::encode_slice(&[value.clone(), value.clone()], &mut all);
+    assert_eq!(all, [&[1], &*encoded, &*encoded].concat());
+}
+
+#[test]
+fn a_value_that_is_written_in_place_has_the_bytes_of_its_encoding() {
+    in_place(0x0102_0304_0506_0708_u64);
+    in_place(-2_i8);
+    in_place(usize::MAX);
+    in_place(i128::MIN);
+    in_place((1.5_f32, -0.0_f64));
+    in_place(true);
+    in_place(());
+    in_place([1_u16, 2, 3]);
+    in_place([(); 3]);
+    in_place([[7_u8; 4]; 2]);
+    in_place((1_u8, [2_u64; 25], (false, 3_i32)));
+    assert!(!<(u8, String)>::IN_PLACE);
+    assert!(!<[Option<u8>; 2]>::IN_PLACE);
+}

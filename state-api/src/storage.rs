@@ -61,6 +61,15 @@ pub trait ObjectReader: Send {
     /// # Errors
     /// `Corrupt`, naming the object, when length or digest differ; `Retryable` when the store fails.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>>;
+
+    /// As [`next`](Self::next), in one piece of so many bytes if the reader can choose and the object has as many left.
+    ///
+    /// # Errors
+    /// As there.
+    fn next_piece(&mut self, bytes: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let _ = bytes;
+        self.next()
+    }
 }
 
 /// Writes one object, or bytes that stay inline if they are few.

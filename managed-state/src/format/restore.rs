@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use state_api::{
     BatchEntry, ByteStore, CheckpointStorage, Column, Error, GroupExtent, KeyGroup, KeyGroupRange,
@@ -11,6 +13,9 @@ use super::header::{CANONICAL, HEADER_LEN, KEYED_MAGIC, check_header};
 
 /// The most that is read at once of an object of which only some groups are needed; a larger group is read whole.
 const RANGE_READ: u64 = 8 << 20;
+
+/// Key groups are read together until they have so many bytes.
+const PIECE: u64 = 4 << 20;
 
 /// Room that is reserved on the word of a length, before the bytes are there.
 const TRUSTED_LEN: u64 = 16 << 20;
@@ -116,6 +121,10 @@ async fn read_from_start(
         reader: storage.open(object).await?,
         chunk: Bytes::new(),
         position: 0,
+        ends: wanted
+            .iter()
+            .map(|(_, extent)| extent.offset + extent.len)
+            .collect(),
     };
     check_header(magic, &input.take(HEADER_LEN as u64).await?)?;
     for (group, extent) in wanted {
@@ -133,14 +142,26 @@ struct Sequential {
     reader: Box<dyn ObjectReader>,
     chunk: Bytes,
     position: u64,
+    /// Where key groups end: a piece that ends there has its last group whole, and none has to be put together.
+    ends: VecDeque<u64>,
 }
 
 impl Sequential {
-    async fn refill(&mut self) -> Result<()> {
+    /// Reads on after `read` bytes of the object.
+    async fn refill(&mut self, read: u64) -> Result<()> {
+        while self.ends.front().is_some_and(|end| *end <= read) {
+            self.ends.pop_front();
+        }
+        let fitting = self.ends.iter().take_while(|end| **end <= read + 2 * PIECE);
+        let piece = fitting
+            .copied()
+            .find(|end| *end >= read + PIECE)
+            .or_else(|| self.ends.back().copied().filter(|end| *end <= read + PIECE))
+            .map_or(PIECE, |end| end - read);
         while self.chunk.is_empty() {
             self.chunk = self
                 .reader
-                .next()
+                .next_piece(piece)
                 .await?
                 .ok_or_else(|| Error::corrupt("the object ends early"))?;
         }
@@ -149,7 +170,7 @@ impl Sequential {
 
     async fn skip_to(&mut self, offset: u64) -> Result<()> {
         while self.position < offset {
-            self.refill().await?;
+            self.refill(self.position).await?;
             let skipped = (offset - self.position).min(self.chunk.len() as u64);
             drop(self.chunk.split_to(skipped as usize));
             self.position += skipped;
@@ -158,13 +179,17 @@ impl Sequential {
     }
 
     async fn take(&mut self, len: u64) -> Result<Bytes> {
+        if self.chunk.is_empty() {
+            self.refill(self.position).await?;
+        }
+        let start = self.position;
         self.position += len;
         if len <= self.chunk.len() as u64 {
             return Ok(self.chunk.split_to(len as usize));
         }
         let mut taken = Vec::with_capacity(len.min(TRUSTED_LEN) as usize);
         while (taken.len() as u64) < len {
-            self.refill().await?;
+            self.refill(start + taken.len() as u64).await?;
             let part = (len - taken.len() as u64).min(self.chunk.len() as u64);
             taken.extend_from_slice(&self.chunk.split_to(part as usize));
         }

@@ -187,29 +187,35 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
     }
 
     fn load(&mut self, group: usize, section: &Section<'_>, origin: &Origin) -> Result<()> {
-        let form = &self.form;
-        if let Some(value) = form.least_value() {
+        let least = self.form.least_value();
+        if let Some(value) = least {
             // The number of entries may be a lie; the bytes are there.
             let (key, namespace) = (K::FIXED_SIZE.unwrap_or(1), N::FIXED_SIZE.unwrap_or(1));
             let most = section.bytes.len() / (2 + key + namespace + value);
             let entries = usize::try_from(section.entries).unwrap_or(most);
             self.table.reserve(group, entries.min(most));
         }
+        let (form, table) = (&self.form, &mut self.table);
         let mut entries = section.entries();
         while let Some((mut composite, value)) = entries.next()? {
             let (key, namespace) = self.layout.take::<K, N>(&mut composite)?;
             let hash = table_hash(key.stable_hash(), &namespace, self.seed);
-            let known = self
-                .table
-                .modify(group, hash, &key, &namespace, |cell| match cell {
+            // An entry that is a whole cell has no other entry of its key to join.
+            let joined = least.is_none()
+                && table.modify(group, hash, &key, &namespace, |cell| match cell {
                     None => (Change::Keep, Ok(false)),
                     Some(cell) => {
                         let added = form.decode(origin, composite, value, Some(cell));
                         (Change::Keep, added.map(|_| true))
                     }
                 })?;
-            if !known && let Some(cell) = form.decode(origin, composite, value, None)? {
-                self.table.add(group, hash, key, namespace, cell);
+            if joined {
+                continue;
+            }
+            if let Some(cell) = form.decode(origin, composite, value, None)?
+                && !table.add(group, hash, key, namespace, cell)
+            {
+                return Err(Error::corrupt("a key and namespace stands twice"));
             }
         }
         Ok(())

@@ -251,6 +251,25 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         live.reserve(entries, bytes);
     }
 
+    /// Adds an entry unless its key is there; says whether it did.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        slot: usize,
+        hash: u64,
+        entry: Entry<K, N, V>,
+        layout: &Layout<K, N, V>,
+    ) -> bool {
+        let (live, bytes, heap) = self.slot_mut(slot, layout);
+        let owned = layout.heap_of(&entry);
+        let is_same = |a: &Entry<K, N, V>, b: &Entry<K, N, V>| a.address(slot, hash).is(b);
+        let added = live.add(hash, entry, is_same, |e| layout.hash(e), bytes);
+        if added {
+            *heap += owned;
+        }
+        added
+    }
+
     /// Adds an entry whose key is not there.
     #[inline(never)]
     pub(crate) fn insert_absent(

@@ -222,6 +222,30 @@ impl<E> Tables<E> {
         self.put_back(tables, bytes);
     }
 
+    /// Adds an entry unless its key is there; says whether it did.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        hash: u64,
+        entry: E,
+        eq: impl Fn(&E, &E) -> bool,
+        rehash: impl Fn(&E) -> u64,
+        bytes: &mut usize,
+    ) -> bool {
+        let table = self.table(hash);
+        if table.len() == table.capacity() || self.wants_split() {
+            self.make_room(hash, &rehash, bytes);
+        }
+        let table = self.table_mut(hash);
+        let place = table.entry(hash, |other| eq(&entry, other), rehash);
+        let hashbrown::hash_table::Entry::Vacant(vacant) = place else {
+            return false;
+        };
+        vacant.insert(entry);
+        self.len += 1;
+        true
+    }
+
     /// Removes an entry.
     #[inline]
     pub(crate) fn remove(
