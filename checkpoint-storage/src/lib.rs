@@ -69,10 +69,10 @@ pub use metadata::{
 pub use names::{ObjectNames, UuidSource, attempt_of_name};
 pub use options::StreamOptions;
 pub use publish::{ConditionalPublish, LocalPublish, MemoryPublish, ProbeOptions, Publish, probe};
-pub use reader::read_handle;
 pub use registry::{Ownership, Registration, SharedRegistry, Unused};
 pub use root::StoreRoot;
 pub use savepoint::SavepointFolder;
+pub use state_api::read_handle;
 pub use storage::{ObjectCheckpointStorage, ReapReport};
 pub use store::{
     Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,

@@ -1,11 +1,9 @@
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use state_api::{
-    CheckpointStorage, Error, ErrorKind, ObjectHandle, ObjectReader, Result, StateHandle,
-};
+use state_api::{Error, ErrorKind, ObjectHandle, ObjectReader, Result};
 
 use crate::digest::{DigestBuilder, digest_of};
 use crate::root::StoreRoot;
@@ -116,28 +114,4 @@ impl ObjectReader for DigestReader {
         // Nothing would be read of no bytes, and nobody would notice the end.
         self.read(bytes.max(1)).boxed()
     }
-}
-
-/// Reads all bytes that a handle points at, inline or in an object, with length and digest checked.
-///
-/// # Errors
-/// Those of [`CheckpointStorage::open`] and [`ObjectReader::next`].
-pub async fn read_handle(storage: &dyn CheckpointStorage, handle: &StateHandle) -> Result<Bytes> {
-    let object = match handle {
-        StateHandle::Inline(bytes) => return Ok(bytes.clone()),
-        StateHandle::Object(object) => object,
-    };
-    let mut reader = storage.open(object).await?;
-    let Some(first) = reader.next().await? else {
-        return Ok(Bytes::new());
-    };
-    let Some(second) = reader.next().await? else {
-        return Ok(first);
-    };
-    let mut all = BytesMut::from(first);
-    all.extend_from_slice(&second);
-    while let Some(bytes) = reader.next().await? {
-        all.extend_from_slice(&bytes);
-    }
-    Ok(all.freeze())
 }

@@ -67,5 +67,5 @@ pub use handle::{
 };
 pub use live::{FrozenChanges, FrozenTables, LiveSnapshots, LoadTables, RestoreContext};
 pub use snapshot::{Executor, PersistContext, Snapshot, SnapshotKind, SnapshotRequest};
-pub use storage::{CheckpointStorage, CheckpointStream, ObjectReader, Scope};
+pub use storage::{CheckpointStorage, CheckpointStream, ObjectReader, Scope, read_handle};
 pub use ttl::{IncrementalCleanup, TtlConfig, TtlUpdate, TtlVisibility};

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_core::future::BoxFuture;
 
 use crate::{CheckpointId, ObjectHandle, Result, StateHandle};
@@ -101,4 +101,28 @@ pub trait CheckpointStream: Send {
 
     /// Gives up: removes what was written. Failures to remove are left to the storage's clean-up.
     fn abort(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// Reads all bytes that a handle points at, inline or in an object, with length and digest checked.
+///
+/// # Errors
+/// Those of [`CheckpointStorage::open`] and [`ObjectReader::next`].
+pub async fn read_handle(storage: &dyn CheckpointStorage, handle: &StateHandle) -> Result<Bytes> {
+    let object = match handle {
+        StateHandle::Inline(bytes) => return Ok(bytes.clone()),
+        StateHandle::Object(object) => object,
+    };
+    let mut reader = storage.open(object).await?;
+    let Some(first) = reader.next().await? else {
+        return Ok(Bytes::new());
+    };
+    let Some(second) = reader.next().await? else {
+        return Ok(first);
+    };
+    let mut all = BytesMut::from(first);
+    all.extend_from_slice(&second);
+    while let Some(bytes) = reader.next().await? {
+        all.extend_from_slice(&bytes);
+    }
+    Ok(all.freeze())
 }

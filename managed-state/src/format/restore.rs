@@ -4,7 +4,7 @@ use bytes::Bytes;
 use state_api::{
     BatchEntry, ByteStore, CheckpointStorage, Column, Error, GroupExtent, KeyGroup, KeyGroupRange,
     KeyGroupsHandle, KeyedHandle, LoadTables, ObjectHandle, ObjectReader, RestoreContext, Result,
-    StateHandle, StateMeta, WriteBatch,
+    StateHandle, StateMeta, WriteBatch, read_handle,
 };
 
 use super::composite::put_group_prefix;
@@ -237,27 +237,8 @@ pub(crate) async fn read_all(
     handle: &StateHandle,
     storage: &dyn CheckpointStorage,
 ) -> Result<Bytes> {
-    let read = async || {
-        let object = match handle {
-            StateHandle::Inline(bytes) => return Ok(bytes.clone()),
-            StateHandle::Object(object) => object,
-        };
-        let mut reader = storage.open(object).await?;
-        let Some(first) = reader.next().await? else {
-            return Ok(Bytes::new());
-        };
-        let Some(second) = reader.next().await? else {
-            return Ok(first);
-        };
-        let mut all = Vec::with_capacity(object.len.min(TRUSTED_LEN) as usize);
-        all.extend_from_slice(&first);
-        all.extend_from_slice(&second);
-        while let Some(chunk) = reader.next().await? {
-            all.extend_from_slice(&chunk);
-        }
-        Ok(Bytes::from(all))
-    };
-    read().await.map_err(|e| naming(e, &object_name(handle)))
+    let read = read_handle(storage, handle).await;
+    read.map_err(|e| naming(e, &object_name(handle)))
 }
 
 pub(crate) fn object_name(handle: &StateHandle) -> String {
