@@ -14,9 +14,12 @@ use runtime_core::{
 use state_api::access::ValueAccess;
 use state_api::{Error, Result, SystemClock};
 
+use crate::process::cpu_time;
 use crate::stopwatch::{Spread, now};
+use crate::table::Table;
 use crate::workload::{KEY_GROUPS, mix64, word};
 
+/// The parallelism of the peer harness.
 const PARALLELISM: u32 = 2;
 /// Records between two looks at the clock.
 const LOOK: u64 = 1024;
@@ -28,6 +31,9 @@ pub struct JobRun {
     pub records_per_second: f64,
     /// Seconds of that.
     pub seconds: f64,
+    /// Nanoseconds that all threads together were on a core per record, start and end of the job included; 0 where the
+    /// system does not say.
+    pub cpu_ns: f64,
     /// Checkpoints completed.
     pub checkpoints: usize,
     /// Median time of a checkpoint from trigger to published metadata.
@@ -121,11 +127,25 @@ impl SinkWriter for Discarding {
     }
 }
 
-/// Runs the job over `records` records of `n` distinct words, with a checkpoint every `interval` if there is one.
+/// Runs the job over `records` records of `n` distinct words at parallelism 2, with a checkpoint every `interval` if there
+/// is one.
 ///
 /// # Errors
 /// Those of the job.
 pub fn run(n: usize, records: u64, interval: Option<Duration>) -> Result<JobRun> {
+    run_at(PARALLELISM, n, records, interval)
+}
+
+/// As [`run`], at another parallelism.
+///
+/// # Errors
+/// Those of the job.
+pub fn run_at(
+    parallelism: u32,
+    n: usize,
+    records: u64,
+    interval: Option<Duration>,
+) -> Result<JobRun> {
     let failed = |error| Error::config("no place for checkpoints, or no threads").caused_by(error);
     let folder = tempfile::tempdir().map_err(failed)?;
     let io = tokio::runtime::Runtime::new().map_err(failed)?;
@@ -142,9 +162,9 @@ pub fn run(n: usize, records: u64, interval: Option<Duration>) -> Result<JobRun>
         dictionary[(mix64(i) % dictionary.len() as u64) as usize].clone()
     });
 
-    let job = Job::new("words").parallelism(PARALLELISM);
+    let job = Job::new("words").parallelism(parallelism);
     job.source("words", words.take(records))
-        .key_by(|word: &String| word.clone())
+        .key_by_ref(|word: &String| word)
         .process("count", Count::default())
         .max_parallelism(KEY_GROUPS)
         .sink("discard", Discard(Arc::clone(&watch)));
@@ -164,7 +184,9 @@ pub fn run(n: usize, records: u64, interval: Option<Duration>) -> Result<JobRun>
         let store = FolderCheckpoints::local(folder.path(), settings.job_id.clone(), io.handle())?;
         parts = parts.checkpoints(Arc::new(store));
     }
+    let cpu = cpu_time();
     LocalExecution::start(job, settings, parts, io.handle())?.wait()?;
+    let cpu = cpu.zip(cpu_time()).map(|(before, after)| after - before);
 
     let counted = watch.counted.load(Ordering::Relaxed);
     if counted != records {
@@ -182,12 +204,53 @@ pub fn run(n: usize, records: u64, interval: Option<Duration>) -> Result<JobRun>
     Ok(JobRun {
         records_per_second: records as f64 / seconds,
         seconds,
+        cpu_ns: cpu.unwrap_or_default().as_nanos() as f64 / records.max(1) as f64,
         checkpoints: stats.len(),
         checkpoint_ms: median(&|s| s.duration_ms as f64),
         sync_ms: median(&|s| s.sync_ns as f64 / 1e6),
         async_ms: median(&|s| s.async_ns as f64 / 1e6),
         bytes: median(&|s| s.total_bytes as f64),
     })
+}
+
+/// Returns the table: the job at parallelism 1 and 2, without checkpoints and with one a second, in turns.
+///
+/// # Errors
+/// Those of the job.
+pub fn table(n: usize, records: u64, rounds: usize) -> Result<Table> {
+    let every = Duration::from_secs(1);
+    let shapes = [(1, None), (1, Some(every)), (2, None), (2, Some(every))];
+    let mut runs: [Vec<JobRun>; 4] = Default::default();
+    for _ in 0..rounds {
+        for ((parallelism, interval), runs) in shapes.into_iter().zip(&mut runs) {
+            runs.push(run_at(parallelism, n, records, interval)?);
+        }
+    }
+    let mut table = Table::new(
+        format!("A whole job, {records} records of {n} words"),
+        &[
+            "parallelism",
+            "checkpoints",
+            "records/s",
+            "ns on a core per record",
+            "done",
+            "sync, ms",
+            "async, ms",
+        ],
+    );
+    for ((parallelism, interval), runs) in shapes.into_iter().zip(&runs) {
+        let spread = |of: &dyn Fn(&JobRun) -> f64| Spread::of(runs.iter().map(of).collect());
+        table.row([
+            parallelism.to_string(),
+            interval.map_or("none", |_| "every second").to_owned(),
+            format!("{:.0}", spread(&|run| run.records_per_second)),
+            format!("{:.0}", spread(&|run| run.cpu_ns)),
+            format!("{:.0}", spread(&|run| run.checkpoints as f64).median),
+            format!("{:.3}", spread(&|run| run.sync_ms).median),
+            format!("{:.0}", spread(&|run| run.async_ms).median),
+        ]);
+    }
+    Ok(table)
 }
 
 #[cfg(test)]

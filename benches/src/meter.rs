@@ -1,12 +1,14 @@
 //! Counts what the program asks its allocator for, while somebody wants to know.
 #![expect(unsafe_code, reason = "a global allocator can't be written without")]
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
+
+use mimalloc::MiMalloc;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
 static HELD: AtomicIsize = AtomicIsize::new(0);
 
-/// The system's allocator, with a count that is off unless [`held_by`] runs.
+/// The allocator of the `holdfast` program, with a count that is off unless [`held_by`] runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metered;
 
@@ -17,31 +19,31 @@ fn count(bytes: usize, sign: isize) {
     }
 }
 
-// SAFETY: every call is handed to the system allocator unchanged.
+// SAFETY: every call is handed to `MiMalloc` unchanged.
 unsafe impl GlobalAlloc for Metered {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 1);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
+        // SAFETY: the caller's promises are those that `MiMalloc` asks for.
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 1);
         // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size, 1);
         count(layout.size(), -1);
-        // SAFETY: `ptr` comes from `System` with this layout.
-        unsafe { System.realloc(ptr, layout, size) }
+        // SAFETY: `ptr` comes from `MiMalloc` with this layout.
+        unsafe { MiMalloc.realloc(ptr, layout, size) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         count(layout.size(), -1);
-        // SAFETY: `ptr` comes from `System` with this layout.
-        unsafe { System.dealloc(ptr, layout) }
+        // SAFETY: `ptr` comes from `MiMalloc` with this layout.
+        unsafe { MiMalloc.dealloc(ptr, layout) }
     }
 }
 

@@ -43,6 +43,18 @@ pub fn on_core() -> Option<std::time::Duration> {
     None
 }
 
+/// Returns the time that all threads of this process have been on a core; `None` where the system does not say.
+#[must_use]
+pub fn cpu_time() -> Option<std::time::Duration> {
+    #[cfg(unix)]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        clock_gettime(ClockId::ProcessCPUTime).try_into().ok()
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// Measures how many cores other processes (and the hypervisor) take.
 #[derive(Debug)]
 pub struct OtherCores {

@@ -25,6 +25,10 @@ use std::process::ExitCode;
 use args::Command;
 use failure::Failure;
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     failure::install_panic_hook();
     let outcome = args::parse().and_then(|cli| match cli {

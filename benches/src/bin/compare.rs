@@ -15,9 +15,12 @@ use benches::process::OtherCores;
 use benches::stopwatch::Spread;
 use benches::table::Table;
 use benches::workload::{Longs, Words};
-use benches::{job, settings, snapshots};
+use benches::{job, meter, settings, snapshots};
 use serde_json::{Value, json};
 use state_api::{Error, Result};
+
+#[global_allocator]
+static ALLOCATOR: meter::Metered = meter::Metered;
 
 const USAGE: &str = "compare [--peer FOLDER] [--suites value,list,map,agg,ttl] [--profiles g1,tuned] [PART]...
 
@@ -26,13 +29,13 @@ parts   state     single operations
         job       a whole job
 
 The peer harness is looked for in FOLDER, or where PEER_FLINK says; without it our figures are printed alone.
-Its profile `tuned` has huge pages, so it is compared with a run of ours that has them (GLIBC_TUNABLES).
+Its profile `tuned` has huge pages, so it is compared with a run of ours that has them (MIMALLOC_ALLOW_THP); the others are compared without.
 BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (3) that of alternations, BENCH_RECORDS (5000000) that of the job's records.
 BENCH_LINES names a file that every line measured is added to; lines in it from an earlier call count as measured.";
 
 const SUITES: &str = "value,list,map,agg,ttl";
-/// Makes the C library's allocator ask for huge pages.
-const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+/// Says whether the allocator asks for huge pages.
+const HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
 
 struct Options {
     peer: Option<PathBuf>,
@@ -310,10 +313,7 @@ fn run_ours(args: &[String], profile: &str) -> Result<Vec<Value>> {
     let program = std::env::current_exe()
         .map_err(|error| Error::config("this program can't be found").caused_by(error))?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut variables = Vec::new();
-    if profile == "tuned" {
-        variables.push((HUGE_PAGES.0, HUGE_PAGES.1.to_owned()));
-    }
+    let variables = [(HUGE_PAGES, u8::from(profile == "tuned").to_string())];
     peer::lines(&program, &args, &variables)
 }
 

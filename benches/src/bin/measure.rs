@@ -10,7 +10,7 @@ use std::time::Duration;
 use benches::process::OtherCores;
 use benches::table::Table;
 use benches::{
-    capture, cuts, memory, meter, operations, ratios, settings, snapshots, stalls, writers,
+    capture, cuts, job, memory, meter, operations, ratios, settings, snapshots, stalls, writers,
 };
 use state_api::Result;
 
@@ -28,13 +28,14 @@ parts   ratios   single operations on values, against bare tables, alternated
         writers  throughput while a snapshot is being written
         capture  change capture
         memory   bytes per key
+        job      a whole job: words, key by, count, discard
         hang     every key rewritten while the store hangs; only if named
 
-BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (5) that of alternations, BENCH_HANG (60) the seconds that a store hangs,
+BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
 TMPDIR the place for snapshots.";
 
-const PARTS: [&str; 9] = [
-    "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory",
+const PARTS: [&str; 10] = [
+    "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory", "job",
 ];
 
 fn main() -> ExitCode {
@@ -78,6 +79,10 @@ fn measure(part: &str) -> Result<Table> {
         "writers" => writers::table(n, rounds),
         "capture" => capture::table(n, rounds),
         "memory" => memory::table(n),
+        "job" => {
+            let records = settings::number("BENCH_RECORDS", 5_000_000);
+            job::table(n, records as u64, rounds)
+        }
         _ => {
             let seconds = settings::number("BENCH_HANG", 60);
             writers::hang_table(n, Duration::from_secs(seconds as u64))
