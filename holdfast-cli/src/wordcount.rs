@@ -49,7 +49,7 @@ pub(crate) fn build(
     };
     let counts = lines
         .flat_map(|line: String| words(&line))
-        .key_by(Clone::clone)
+        .key_by_ref(|word| word)
         .process("count", CountWords::default());
     Ok(counts.map(|(word, count)| format!("{word},{count}")))
 }

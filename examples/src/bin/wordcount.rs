@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     let (counts, job) = (TransactionalCollect::new(), Job::new("wordcount").parallelism(2));
     job.source("text", FileLines::new(&text))
         .flat_map(|line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>())
-        .key_by(|word: &String| word.clone())
+        .key_by_ref(|word: &String| word)
         .process("count", Count::default())
         .sink_exactly_once("collect", counts.clone());
 

@@ -61,17 +61,15 @@ pub(crate) fn build(
         .assign_watermarks(days_out_of_order * DAY_MS, |flight: &Flight| {
             flight.day * DAY_MS
         })
-        .key_by(|flight| flight.carrier.clone())
+        .key_by_ref(|flight| &flight.carrier)
         .window(Tumbling::of(DAY_MS))
         .aggregate("delays", AddUp);
 
     let names = job
         .source("carriers", Carrier::source(carriers))
         .parallelism(1);
-    let named = days.key_by(|day| day.key.clone()).connect_broadcast(
-        &names,
-        "names",
-        NameCarriers::default(),
-    );
+    let named =
+        days.key_by_ref(|day| &day.key)
+            .connect_broadcast(&names, "names", NameCarriers::default());
     Ok(named.map(|day| row(day.start_ms, &day.carrier, &day.name, &day.totals)))
 }
