@@ -43,6 +43,10 @@ impl ByteStore for Listening {
         self.inner.write(batch)
     }
 
+    fn prefetches(&self) -> bool {
+        true
+    }
+
     fn prefetch(&mut self, column: Column, keys: &[&[u8]]) {
         let keys = keys.iter().map(|key| key.to_vec()).collect();
         self.told.lock().unwrap().push((column, keys));

@@ -139,6 +139,11 @@ pub trait ByteStore {
     /// Those of the store.
     fn write(&mut self, batch: WriteBatch) -> Result<()>;
 
+    /// Returns whether [`prefetch`](Self::prefetch) does something; where it does not, no keys are encoded for it.
+    fn prefetches(&self) -> bool {
+        false
+    }
+
     /// Says that these keys will be read soon.
     fn prefetch(&mut self, column: Column, keys: &[&[u8]]) {
         let _ = (column, keys);

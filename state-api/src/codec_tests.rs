@@ -143,6 +143,6 @@ fn a_value_that_is_written_in_place_has_the_bytes_of_its_encoding() {
     in_place([(); 3]);
     in_place([[7_u8; 4]; 2]);
     in_place((1_u8, [2_u64; 25], (false, 3_i32)));
-    assert!(!<(u8, String)>::IN_PLACE);
-    assert!(!<[Option<u8>; 2]>::IN_PLACE);
+    const { assert!(!<(u8, String)>::IN_PLACE) };
+    const { assert!(!<[Option<u8>; 2]>::IN_PLACE) };
 }

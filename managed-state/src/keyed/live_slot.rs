@@ -12,6 +12,9 @@ use crate::live::{
     Change, EntryHasher, FrozenTable, LiveTable, OverlayLimit, PageCursor, SweepCursor,
 };
 
+/// Bytes of entries up to which a table is taken to be in the processor's nearer caches.
+const NEAR: usize = 512 * 1024;
+
 /// A live table with what its kind of state needs, its types hidden but for the key's.
 pub(crate) trait LiveSlot<K>: Any {
     fn meta(&self) -> &StateMeta;
@@ -27,6 +30,9 @@ pub(crate) trait LiveSlot<K>: Any {
 
     /// Looks for expired entries as each record does.
     fn sweep_for_record(&mut self);
+
+    /// Returns whether all entries are likely to be in the processor's nearer caches, or can't be looked for ahead.
+    fn is_near(&self) -> bool;
 
     /// Looks at the entries of keys that are used next, given by position of the group, hash of the table, and key.
     ///
@@ -236,7 +242,14 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         }
     }
 
+    fn is_near(&self) -> bool {
+        N::FIXED_SIZE != Some(0) || self.table.len() * size_of::<(K, F::Cell)>() < NEAR
+    }
+
     fn prefetch(&self, keys: &[(usize, u64, &K)]) -> usize {
+        if self.is_near() {
+            return 0;
+        }
         // Which namespaces are used is not known.
         let none: &dyn Any = &();
         match none.downcast_ref::<N>() {

@@ -174,6 +174,10 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
 
     fn sweep_for_record(&mut self) {}
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     fn prefetch(&self, _keys: &[(usize, u64, &K)]) -> usize {
         0
     }

@@ -148,8 +148,8 @@ impl<K: StateKey> KeyedStates<K> {
 
     /// Says which keys are used next, so that what is stored for them comes near all at once instead of one by one.
     ///
-    /// It pays for a batch of some 16 to 256 keys, in states that are larger than the processor's caches. State in namespaces
-    /// is not looked for. It changes nothing, and what goes wrong in it goes wrong again at the access itself.
+    /// For a batch of some 16 to 256 keys. Nothing is done where it brings nothing: in tables that fit the processor's caches,
+    /// in stores that don't prefetch. State in namespaces is not looked for. It changes nothing, and what goes wrong in it goes wrong again at the access itself.
     pub fn prefetch<'k>(&mut self, keys: impl IntoIterator<Item = (&'k K, KeyHash)>)
     where
         K: 'k,
@@ -161,6 +161,7 @@ impl<K: StateKey> KeyedStates<K> {
         let count = keys.size_hint().0;
         let owned = keys.filter(|(_, hash)| place(*hash) < groups);
         match &mut self.slots {
+            Slots::Live(live) if live.slots.iter().all(|entry| entry.slot.is_near()) => {}
             Slots::Live(live) => {
                 // Filtering hides how many there are.
                 let mut keys = Vec::with_capacity(count);
@@ -172,7 +173,8 @@ impl<K: StateKey> KeyedStates<K> {
                     entry.slot.prefetch(&keys);
                 }
             }
-            Slots::Bytes(bytes) => bytes.prefetch(owned),
+            Slots::Bytes(bytes) if bytes.store.prefetches() => bytes.prefetch(owned),
+            Slots::Bytes(_) => {}
         }
     }
 

@@ -13,9 +13,6 @@ const SINGLE_REGIONS: usize = 128;
 /// have many states too.
 const SHARED_REGIONS: usize = 32;
 
-/// Bytes of entries up to which a table is taken to be in the processor's nearer caches.
-const NEAR: usize = 256 * 1024;
-
 /// The entries of one state over a contiguous range of key groups.
 ///
 /// Callers pass the index of the key group within the range and the hash of key and namespace, which they compute once per
@@ -224,12 +221,8 @@ where
     /// Looks at the entries of keys that are used next, by group, hash and key; returns how many have a value.
     ///
     /// In a tight loop the processor waits for many of them at a time. It goes over the keys twice, for the tags of a hash
-    /// table and for its buckets, because an entry's place is known only once its tags have come. A small table is near anyway:
-    /// nothing is done.
+    /// table and for its buckets, because an entry's place is known only once its tags have come.
     pub fn prefetch(&self, keys: &[(usize, u64, &K)], namespace: &N) -> usize {
-        if self.len * size_of::<(K, N, V)>() < NEAR {
-            return 0;
-        }
         let mut tags = 0;
         for &(group, hash, _) in keys {
             let (region, slot) = self.locate(group);

@@ -18,41 +18,13 @@ const MAINTENANCE_BUDGET: usize = 1024;
 /// Records whose state is fetched at a time.
 const PREFETCH_RECORDS: usize = 64;
 
-/// Bytes of live tables up to which they are taken to be in the processor's caches anyway.
-const CACHED_BYTES: usize = 1 << 20;
-
-/// Batches of fetched records between two looks at how large the tables are.
-const MEASURE_EVERY: u32 = 64;
-
-/// How far ahead of the record being processed state was fetched.
-#[derive(Debug, Default)]
-struct Prefetch {
-    /// Records that come next and whose state was fetched.
-    left: usize,
-    /// Whether tables were larger than the caches when they were measured last, and batches until that is done again.
-    large: bool,
-    measure_in: u32,
-}
-
-impl Prefetch {
-    fn pays<K: StateKey>(&mut self, states: &KeyedStates<K>) -> bool {
-        match self.measure_in.checked_sub(1) {
-            Some(batches) => self.measure_in = batches,
-            None => {
-                self.measure_in = MEASURE_EVERY;
-                self.large = states.memory().total > CACHED_BYTES;
-            }
-        }
-        self.large
-    }
-}
-
 /// Keyed state and timers of an operator at the head of a chain, and where it stands in event time.
 pub(crate) struct KeyedCore<K> {
     uid: OperatorUid,
     states: Option<KeyedStates<K>>,
     timers: RegisteredTimers,
-    prefetch: Prefetch,
+    /// Records that come next and whose state was asked for.
+    fetched: usize,
     /// The last watermark whose timers have all fired.
     pub(crate) watermark: i64,
     /// The watermark whose timers are firing.
@@ -65,7 +37,7 @@ impl<K: StateKey> KeyedCore<K> {
             uid,
             states: None,
             timers: RegisteredTimers::default(),
-            prefetch: Prefetch::default(),
+            fetched: 0,
             watermark: i64::MIN,
             firing: None,
         }
@@ -86,8 +58,8 @@ impl<K: StateKey> KeyedCore<K> {
     /// be called before each record is taken.
     #[inline]
     pub(crate) fn fetch<T>(&mut self, port: &KeyedPort<K, T>) {
-        match self.prefetch.left.checked_sub(1) {
-            Some(left) => self.prefetch.left = left,
+        match self.fetched.checked_sub(1) {
+            Some(fetched) => self.fetched = fetched,
             None => self.fetch_more(port),
         }
     }
@@ -98,8 +70,8 @@ impl<K: StateKey> KeyedCore<K> {
             return;
         };
         let records = port.records.ahead().len().min(PREFETCH_RECORDS);
-        self.prefetch.left = records.saturating_sub(1);
-        if records > 1 && self.prefetch.pays(states) {
+        self.fetched = records.saturating_sub(1);
+        if records > 1 {
             states.prefetch(port.ahead().take(records));
         }
     }
