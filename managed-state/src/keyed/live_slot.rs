@@ -36,8 +36,8 @@ pub(crate) trait LiveSlot<K>: Any {
 
     /// Looks at the entries of keys that are used next, given by position of the group, hash of the table, and key.
     ///
-    /// Returns how many there are, which is of no use but to keep the looking from being optimised away.
-    fn prefetch(&self, keys: &[(usize, u64, &K)]) -> usize;
+    /// Returns what was read, which is of no use but to keep the reading from being optimised away.
+    fn prefetch(&self, keys: &[(usize, u64, &K)]) -> u8;
 
     fn entries(&self) -> u64;
     fn bytes(&self) -> usize;
@@ -246,14 +246,14 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         N::FIXED_SIZE != Some(0) || self.table.len() * size_of::<(K, F::Cell)>() < NEAR
     }
 
-    fn prefetch(&self, keys: &[(usize, u64, &K)]) -> usize {
+    fn prefetch(&self, keys: &[(usize, u64, &K)]) -> u8 {
         if self.is_near() {
             return 0;
         }
         // Which namespaces are used is not known.
         let none: &dyn Any = &();
         match none.downcast_ref::<N>() {
-            Some(none) => self.table.prefetch(keys, none),
+            Some(none) => self.table.prefetch(keys, none, F::touch),
             None => 0,
         }
     }

@@ -178,7 +178,7 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
         true
     }
 
-    fn prefetch(&self, _keys: &[(usize, u64, &K)]) -> usize {
+    fn prefetch(&self, _keys: &[(usize, u64, &K)]) -> u8 {
         0
     }
 

@@ -164,12 +164,6 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         )
     }
 
-    /// Reads the tags by which an entry is found; returns how many match.
-    #[inline]
-    pub(crate) fn touch(&self, slot: usize, hash: u64) -> usize {
-        self.live(slot).map_or(0, |live| live.touch(hash))
-    }
-
     #[inline]
     pub(crate) fn find(&self, at: Address<'_, K, N>) -> Option<Place> {
         self.live(at.slot)?.find(at.hash, |e| at.is(e))

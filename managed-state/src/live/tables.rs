@@ -136,17 +136,6 @@ impl<E> Tables<E> {
         self.len == 0
     }
 
-    /// Reads the tags of a hash, but none of the entries; returns how many match.
-    #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> usize {
-        let mut tags = 0;
-        let _ = self.table(hash).find(hash, |_| {
-            tags += 1;
-            false
-        });
-        tags
-    }
-
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn get(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&E> {
         self.table(hash).find(hash, eq)

@@ -225,3 +225,65 @@ fn freeze<K: StateKey>(
         frozen => frozen,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use backend_hashmap::HashMapSnapshots;
+    use managed_state::keyed::ValueState;
+    use state_api::access::ValueAccess;
+    use state_api::{KeyedBackend, ManualClock, SnapshotKind};
+
+    use super::*;
+
+    fn states() -> (KeyedStates<u64>, ValueState<u64>) {
+        let cx = KeyedContext::single(8, Arc::new(ManualClock::at(0))).unwrap();
+        let backend = KeyedBackend::Live(Box::new(HashMapSnapshots));
+        let mut states = KeyedStates::new(backend, cx).unwrap();
+        let count = states.value("count").unwrap();
+        (states, count)
+    }
+
+    fn request(id: u64) -> SnapshotRequest {
+        SnapshotRequest {
+            checkpoint: CheckpointId(id),
+            kind: SnapshotKind::Checkpoint,
+            now_ms: 0,
+        }
+    }
+
+    fn write_all(states: &mut KeyedStates<u64>, count: ValueState<u64>, value: u64) {
+        for key in 0..20_000 {
+            states.at(&key).value(count).set(value).unwrap();
+        }
+    }
+
+    #[test]
+    fn snapshots_that_come_faster_than_layers_merge_are_not_declined() {
+        let (mut states, count) = states();
+        for id in 1..=12 {
+            write_all(&mut states, count, id);
+            // As if written and let go at once: nothing merged its layers yet.
+            drop(freeze(&mut states, &request(id)).unwrap());
+        }
+        assert_eq!(states.at(&7).value(count).get().unwrap(), Some(12));
+    }
+
+    #[test]
+    fn a_snapshot_over_layers_that_open_ones_hold_is_declined() {
+        let (mut states, count) = states();
+        let mut open = Vec::new();
+        let declined = (1..=12).find_map(|id| {
+            write_all(&mut states, count, id);
+            match freeze(&mut states, &request(id)) {
+                Ok(snapshot) => {
+                    open.push(snapshot);
+                    None
+                }
+                Err(error) => Some(error),
+            }
+        });
+        assert_eq!(declined.unwrap().kind(), ErrorKind::LimitExceeded);
+        open.clear();
+        assert!(freeze(&mut states, &request(13)).is_ok());
+    }
+}
