@@ -3,11 +3,13 @@
 use std::marker::PhantomData;
 
 use state_api::wire::get_bytes;
-use state_api::{CodecKind, Error, OrderedKey, Result, StateKey, StateType, TtlConfig};
+use state_api::{CodecKind, Error, Result, StateKey, StateType, TtlConfig};
 
 use super::decoder::{Decoder, Origin};
+use super::live_map::NestedMap;
 use super::measured::{Measured, heap_of};
 use super::stamp::Stamped;
+use crate::bytes::{CompactKeys, MapKeys, OrderedKeys};
 use crate::format::{GroupWriter, put_element};
 use crate::live::{LiveList, LiveMap, LiveSortedMap};
 
@@ -281,91 +283,23 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
     }
 }
 
-/// The types of a map's keys, values and stored values.
-type Types<MK, MV, S> = fn() -> (MK, MV, S);
+/// The types of a map's keys, values and stored values, of the map, and of the encoding of its keys.
+type Types<MK, MV, S, M, C> = fn() -> (MK, MV, S, M, C);
 
 /// Map states: one entry per map entry.
-pub(crate) struct MapForm<MK, MV, S> {
-    pub(crate) codec: CodecKind,
-    types: PhantomData<Types<MK, MV, S>>,
-}
-
-impl<MK, MV, S> MapForm<MK, MV, S> {
-    pub(crate) fn new(codec: CodecKind) -> Self {
-        Self {
-            codec,
-            types: PhantomData,
-        }
-    }
-}
-
-impl<MK, MV, S> Clone for MapForm<MK, MV, S> {
-    fn clone(&self) -> Self {
-        Self::new(self.codec)
-    }
-}
-
-impl<MK: StateKey, MV: StateType, S: Stamped<MV>> Form for MapForm<MK, MV, S> {
-    type Cell = Measured<LiveMap<MK, S>>;
-    const HAS_HEAP: bool = true;
-    const TIMED: bool = S::TIMED;
-
-    #[inline]
-    fn heap_size(cell: &Self::Cell) -> usize {
-        cell.parts() + cell.allocated()
-    }
-
-    fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool {
-        cell.iter().all(|(_, s)| is_dropped(Some(filter), s))
-    }
-
-    fn encode(
-        &self,
-        composite: impl Fn(&mut Vec<u8>),
-        cell: &Self::Cell,
-        filter: Option<ExpiredFilter>,
-        out: &mut GroupWriter<'_>,
-    ) {
-        for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
-            out.entry_with(
-                |out| {
-                    composite(out);
-                    key.encode(out);
-                },
-                |out| put_stored(self.codec, stored, out),
-            );
-        }
-    }
-
-    fn decode(
-        &self,
-        origin: &Origin,
-        map_key: &[u8],
-        value: &[u8],
-        cell: Option<&mut Self::Cell>,
-    ) -> Result<Option<Self::Cell>> {
-        let mut input = map_key;
-        let key = MK::decode(&mut input)?;
-        no_map_key(input)?;
-        let stored: S = take_stored(origin, &origin.value, value)?;
-        let heap = heap_of(&key) + heap_of(stored.value());
-        let mut new = None;
-        let map = match cell {
-            Some(map) => map,
-            None => new.insert(Measured::<LiveMap<MK, S>>::default()),
-        };
-        map.edit(|map| (map.insert(key, stored), heap));
-        Ok(new)
-    }
-}
+pub(crate) type MapForm<MK, MV, S> = EntriesForm<MK, MV, S, LiveMap<MK, S>, CompactKeys>;
 
 /// Sorted map states: one entry per map entry, map keys in their ordered encoding.
-pub(crate) struct SortedMapForm<MK, MV, S> {
-    pub(crate) codec: CodecKind,
-    types: PhantomData<Types<MK, MV, S>>,
+pub(crate) type SortedMapForm<MK, MV, S> =
+    EntriesForm<MK, MV, S, LiveSortedMap<MK, S>, OrderedKeys>;
+
+/// What the two kinds of map states have in common; `M` is the nested map, `C` the encoding of its keys.
+pub(crate) struct EntriesForm<MK, MV, S, M, C> {
+    codec: CodecKind,
+    types: PhantomData<Types<MK, MV, S, M, C>>,
 }
 
-impl<MK, MV, S> SortedMapForm<MK, MV, S> {
+impl<MK, MV, S, M, C> EntriesForm<MK, MV, S, M, C> {
     pub(crate) fn new(codec: CodecKind) -> Self {
         Self {
             codec,
@@ -374,14 +308,21 @@ impl<MK, MV, S> SortedMapForm<MK, MV, S> {
     }
 }
 
-impl<MK, MV, S> Clone for SortedMapForm<MK, MV, S> {
+impl<MK, MV, S, M, C> Clone for EntriesForm<MK, MV, S, M, C> {
     fn clone(&self) -> Self {
         Self::new(self.codec)
     }
 }
 
-impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, MV, S> {
-    type Cell = Measured<LiveSortedMap<MK, S>>;
+impl<MK, MV, S, M, C> Form for EntriesForm<MK, MV, S, M, C>
+where
+    MK: StateKey,
+    MV: StateType,
+    S: Stamped<MV>,
+    M: NestedMap<MK, S>,
+    C: MapKeys<MK>,
+{
+    type Cell = Measured<M>;
     const HAS_HEAP: bool = true;
     const TIMED: bool = S::TIMED;
 
@@ -391,7 +332,7 @@ impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, M
     }
 
     fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool {
-        cell.iter().all(|(_, s)| is_dropped(Some(filter), s))
+        cell.entries().all(|(_, s)| is_dropped(Some(filter), s))
     }
 
     fn encode(
@@ -401,11 +342,12 @@ impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, M
         filter: Option<ExpiredFilter>,
         out: &mut GroupWriter<'_>,
     ) {
-        for (key, stored) in cell.iter().filter(|(_, s)| !is_dropped(filter, *s)) {
+        let kept = cell.entries().filter(|(_, s)| !is_dropped(filter, *s));
+        for (key, stored) in kept {
             out.entry_with(
                 |out| {
                     composite(out);
-                    key.encode_ordered(out);
+                    C::put(key, out);
                 },
                 |out| put_stored(self.codec, stored, out),
             );
@@ -419,15 +361,13 @@ impl<MK: OrderedKey, MV: StateType, S: Stamped<MV>> Form for SortedMapForm<MK, M
         value: &[u8],
         cell: Option<&mut Self::Cell>,
     ) -> Result<Option<Self::Cell>> {
-        let mut input = map_key;
-        let key = MK::decode_ordered(&mut input)?;
-        no_map_key(input)?;
+        let key = C::get(map_key)?;
         let stored: S = take_stored(origin, &origin.value, value)?;
         let heap = heap_of(&key) + heap_of(stored.value());
         let mut new = None;
         let map = match cell {
             Some(map) => map,
-            None => new.insert(Measured::<LiveSortedMap<MK, S>>::default()),
+            None => new.insert(Measured::<M>::default()),
         };
         map.edit(|map| (map.insert(key, stored), heap));
         Ok(new)

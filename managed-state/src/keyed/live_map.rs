@@ -17,6 +17,8 @@ pub(crate) trait NestedMap<MK, S>: Clone + Default + Send + Sync + 'static {
     fn insert(&mut self, key: MK, stored: S) -> Option<S>;
     fn remove(&mut self, key: &MK) -> Option<S>;
     fn is_empty(&self) -> bool;
+    /// Bytes on the heap, what the entries own not included.
+    fn allocated(&self) -> usize;
     fn entries<'a>(&'a self) -> impl Iterator<Item = (&'a MK, &'a S)>
     where
         MK: 'a,
@@ -46,6 +48,10 @@ macro_rules! nested_map {
             #[inline]
             fn is_empty(&self) -> bool {
                 $map::is_empty(self)
+            }
+            #[inline]
+            fn allocated(&self) -> usize {
+                $map::allocated(self)
             }
             fn entries<'a>(&'a self) -> impl Iterator<Item = (&'a MK, &'a S)>
             where

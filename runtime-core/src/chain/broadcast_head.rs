@@ -11,7 +11,6 @@ use super::gate::{Advance, Gate, Polled, Port, Valve};
 use super::key_selector::{Keyed, KeyedPort};
 use super::keyed_core::KeyedCore;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
-use crate::channel::Barrier;
 use crate::operator::{BroadcastOperator, BroadcastSide, Out};
 use crate::record::NO_TIMESTAMP;
 use crate::task::SubtaskSnapshot;
@@ -229,6 +228,10 @@ impl<O: BroadcastOperator> Head for BroadcastHead<O> {
 }
 
 impl<O: BroadcastOperator> Control for BroadcastHead<O> {
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        Some(self.next.as_mut())
+    }
+
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.next.open(env).await?;
@@ -246,30 +249,6 @@ impl<O: BroadcastOperator> Control for BroadcastHead<O> {
             };
             result.await.map_err(|error| at_operator(error, Some(&uid)))
         })
-    }
-
-    fn watermark(&mut self, time: i64) -> Result<()> {
-        self.next.watermark(time)
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        self.next.idle()
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.next.flush()
-    }
-
-    fn pump(&mut self) -> bool {
-        self.next.pump()
-    }
-
-    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
-        self.next.prepare_barrier(barrier)
-    }
-
-    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.next.emit_barrier(barrier, id);
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {

@@ -100,6 +100,10 @@ impl<S: Stage> Emit<S::In> for Chained<S> {
 }
 
 impl<S: Stage> Control for Chained<S> {
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        Some(self.next.as_mut())
+    }
+
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.next.open(env).await?;
@@ -121,17 +125,9 @@ impl<S: Stage> Control for Chained<S> {
         self.next.flush()
     }
 
-    fn pump(&mut self) -> bool {
-        self.next.pump()
-    }
-
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
         self.hook(|stage, next| stage.prepare_barrier(barrier, next))?;
         self.next.prepare_barrier(barrier)
-    }
-
-    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.next.emit_barrier(barrier, id);
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
@@ -153,10 +149,6 @@ impl<S: Stage> Control for Chained<S> {
         self.hook(|stage, next| stage.finish(next))?;
         self.next.finish()
     }
-
-    fn maintain(&mut self) -> bool {
-        self.next.maintain()
-    }
 }
 
 /// What is behind a sink: nothing.
@@ -169,49 +161,7 @@ impl Emit<()> for End {
 }
 
 impl Control for End {
-    fn open<'a>(&'a mut self, _env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn watermark(&mut self, _time: i64) -> Result<()> {
-        Ok(())
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn pump(&mut self) -> bool {
-        true
-    }
-
-    fn prepare_barrier(&mut self, _barrier: &Barrier) -> Result<()> {
-        Ok(())
-    }
-
-    fn emit_barrier(&mut self, _barrier: Option<&Barrier>, _id: CheckpointId) {}
-
-    fn snapshot(&mut self, _request: &SnapshotRequest, _set: &mut SubtaskSnapshot) -> Result<()> {
-        Ok(())
-    }
-
-    fn completed(&mut self, _id: CheckpointId) -> Result<()> {
-        Ok(())
-    }
-
-    fn aborted(&mut self, _id: CheckpointId) -> Result<()> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn maintain(&mut self) -> bool {
-        false
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        None
     }
 }

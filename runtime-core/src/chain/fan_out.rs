@@ -48,6 +48,10 @@ impl<T: Record> Emit<T> for FanOut<T> {
 }
 
 impl<T: Record> Control for FanOut<T> {
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        None
+    }
+
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             for link in &mut self.links {

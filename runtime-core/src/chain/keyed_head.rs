@@ -173,6 +173,10 @@ impl<O: KeyedOperator> Head for KeyedHead<O> {
 }
 
 impl<O: KeyedOperator> Control for KeyedHead<O> {
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        Some(self.next.as_mut())
+    }
+
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.next.open(env).await?;
@@ -187,31 +191,11 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
         })
     }
 
-    fn watermark(&mut self, time: i64) -> Result<()> {
-        self.next.watermark(time)
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        self.next.idle()
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.next.flush()
-    }
-
-    fn pump(&mut self) -> bool {
-        self.next.pump()
-    }
-
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
         let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
         let result = self.operator.prepare_barrier(barrier.id, &mut out);
         result.map_err(|error| self.named(error))?;
         self.next.prepare_barrier(barrier)
-    }
-
-    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.next.emit_barrier(barrier, id);
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {

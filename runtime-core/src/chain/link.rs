@@ -10,44 +10,79 @@ use crate::task::SubtaskSnapshot;
 /// Everything but records that goes down a chain.
 ///
 /// # Contract
-/// Implemented by links, which pass each call on. Order of a checkpoint: `prepare_barrier` head to tail, `emit_barrier`,
+/// Implemented by links. A call that is not implemented is passed on to what is behind; one that is must pass it on itself.
+/// Order of a checkpoint: `prepare_barrier` head to tail, `emit_barrier`,
 /// then `snapshot` tail to head. After an error of any call but `snapshot` the subtask fails.
 pub(crate) trait Control {
+    /// Returns what is chained behind; none at the end of a chain.
+    fn next(&mut self) -> Option<&mut dyn Control>;
+
     /// Initialises state, fresh or restored, tail first.
-    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>>;
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        match self.next() {
+            Some(next) => next.open(env),
+            None => Box::pin(async { Ok(()) }),
+        }
+    }
 
     /// Advances event time: no record with a smaller time follows.
-    fn watermark(&mut self, time: i64) -> Result<()>;
+    fn watermark(&mut self, time: i64) -> Result<()> {
+        self.next().map_or(Ok(()), |next| next.watermark(time))
+    }
 
     /// Takes note that nothing comes for a while.
-    fn idle(&mut self) -> Result<()>;
+    fn idle(&mut self) -> Result<()> {
+        self.next().map_or(Ok(()), Control::idle)
+    }
 
     /// Passes on what is buffered.
-    fn flush(&mut self) -> Result<()>;
+    fn flush(&mut self) -> Result<()> {
+        self.next().map_or(Ok(()), Control::flush)
+    }
 
     /// Hands backlogs to channels that have room again; returns whether none is left.
-    fn pump(&mut self) -> bool;
+    fn pump(&mut self) -> bool {
+        self.next().is_none_or(Control::pump)
+    }
 
     /// Lets operators emit what must be before the barrier; meant to be light.
-    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()>;
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        self.next()
+            .map_or(Ok(()), |next| next.prepare_barrier(barrier))
+    }
 
     /// Sends the barrier, or a cancel marker in its place, to all outputs.
-    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId);
+    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
+        if let Some(next) = self.next() {
+            next.emit_barrier(barrier, id);
+        }
+    }
 
     /// Freezes the state of all operators.
-    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()>;
+    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
+        self.next()
+            .map_or(Ok(()), |next| next.snapshot(request, set))
+    }
 
     /// Tells all operators, tail first, that a checkpoint is complete.
-    fn completed(&mut self, id: CheckpointId) -> Result<()>;
+    fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        self.next().map_or(Ok(()), |next| next.completed(id))
+    }
 
     /// Tells all operators, tail first, that a checkpoint is given up.
-    fn aborted(&mut self, id: CheckpointId) -> Result<()>;
+    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
+        self.next().map_or(Ok(()), |next| next.aborted(id))
+    }
 
     /// Tells all operators, head first, that no more records come.
-    fn finish(&mut self) -> Result<()>;
+    fn finish(&mut self) -> Result<()> {
+        self.next().map_or(Ok(()), Control::finish)
+    }
 
     /// Does work that was put off; returns whether more is left.
-    fn maintain(&mut self) -> bool;
+    fn maintain(&mut self) -> bool {
+        self.next().is_some_and(Control::maintain)
+    }
 }
 
 /// An operator, a sink or an output, with all that is chained behind it.

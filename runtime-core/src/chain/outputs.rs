@@ -138,6 +138,10 @@ impl<T, R: Route<T>> Emit<T> for Exchange<T, R> {
 }
 
 impl<T, R: Route<T>> Control for Exchange<T, R> {
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        None
+    }
+
     fn open<'a>(&'a mut self, _env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -1,15 +1,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use futures_util::future::LocalBoxFuture;
-use state_api::{CheckpointId, Result, SnapshotRequest};
+use state_api::{CheckpointId, Result};
 
-use super::environment::Environment;
 use super::gate::{Gate, Polled, Port};
 use super::link::{Control, Head, Link, Turn};
-use crate::channel::Barrier;
 use crate::record::Record;
-use crate::task::SubtaskSnapshot;
 
 /// The start of a chain behind an exchange without keys: passes on what comes in.
 pub(crate) struct PlainHead<T> {
@@ -79,51 +75,7 @@ impl<T: Record> Head for PlainHead<T> {
 }
 
 impl<T: Record> Control for PlainHead<T> {
-    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
-        self.next.open(env)
-    }
-
-    fn watermark(&mut self, time: i64) -> Result<()> {
-        self.next.watermark(time)
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        self.next.idle()
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.next.flush()
-    }
-
-    fn pump(&mut self) -> bool {
-        self.next.pump()
-    }
-
-    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
-        self.next.prepare_barrier(barrier)
-    }
-
-    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.next.emit_barrier(barrier, id);
-    }
-
-    fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
-        self.next.snapshot(request, set)
-    }
-
-    fn completed(&mut self, id: CheckpointId) -> Result<()> {
-        self.next.completed(id)
-    }
-
-    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
-        self.next.aborted(id)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.next.finish()
-    }
-
-    fn maintain(&mut self) -> bool {
-        self.next.maintain()
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        Some(self.next.as_mut())
     }
 }

@@ -8,7 +8,6 @@ use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
 
 use super::environment::Environment;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
-use crate::channel::Barrier;
 use crate::execution::Failpoint;
 use crate::record::{END_OF_TIME, Emit, SplitEvent};
 use crate::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
@@ -214,36 +213,16 @@ impl<S: Source> Head for SourceHead<S> {
 }
 
 impl<S: Source> Control for SourceHead<S> {
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        Some(self.next.as_mut())
+    }
+
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.next.open(env).await?;
             let result = self.open_reader(env).await;
             result.map_err(|error| at_operator(error, Some(&self.uid)))
         })
-    }
-
-    fn watermark(&mut self, time: i64) -> Result<()> {
-        self.next.watermark(time)
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        self.next.idle()
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.next.flush()
-    }
-
-    fn pump(&mut self) -> bool {
-        self.next.pump()
-    }
-
-    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
-        self.next.prepare_barrier(barrier)
-    }
-
-    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.next.emit_barrier(barrier, id);
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
@@ -274,17 +253,5 @@ impl<S: Source> Control for SourceHead<S> {
             behind,
             own.map_err(|error| at_operator(error, Some(&self.uid))),
         )
-    }
-
-    fn aborted(&mut self, id: CheckpointId) -> Result<()> {
-        self.next.aborted(id)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.next.finish()
-    }
-
-    fn maintain(&mut self) -> bool {
-        self.next.maintain()
     }
 }

@@ -57,24 +57,8 @@ impl Emit<()> for Noting {
 }
 
 impl Control for Noting {
-    fn open<'a>(&'a mut self, _: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
-        Box::pin(ready(Ok(())))
-    }
-
-    fn watermark(&mut self, _: i64) -> Result<()> {
-        Ok(())
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn pump(&mut self) -> bool {
-        true
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        None
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
@@ -107,10 +91,6 @@ impl Control for Noting {
     fn finish(&mut self) -> Result<()> {
         self.note("finish", None)
     }
-
-    fn maintain(&mut self) -> bool {
-        false
-    }
 }
 
 /// The start of a chain: it writes down what it is told, and passes it on to two links.
@@ -136,33 +116,13 @@ impl Head for Scripted {
 }
 
 impl Control for Scripted {
-    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
-        self.next.open(env)
-    }
-
-    fn watermark(&mut self, time: i64) -> Result<()> {
-        self.next.watermark(time)
-    }
-
-    fn idle(&mut self) -> Result<()> {
-        self.next.idle()
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.next.flush()
-    }
-
-    fn pump(&mut self) -> bool {
-        self.next.pump()
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        Some(&mut self.next)
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
         self.own.prepare_barrier(barrier)?;
         self.next.prepare_barrier(barrier)
-    }
-
-    fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.next.emit_barrier(barrier, id);
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
@@ -183,10 +143,6 @@ impl Control for Scripted {
     fn finish(&mut self) -> Result<()> {
         self.own.finish()?;
         self.next.finish()
-    }
-
-    fn maintain(&mut self) -> bool {
-        false
     }
 }
 
