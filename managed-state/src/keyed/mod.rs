@@ -2,6 +2,10 @@
 //!
 //! An operator registers its states on a [`KeyedStates`] and keeps the tokens. For each record, [`KeyedStates::at`] binds all
 //! states to the record's key; the view of a state then reads and writes through the traits of [`state_api::access`].
+//!
+//! A loop that has a batch of records at hand is quicker, where state is larger than the processor's caches, if it hashes the
+//! keys first ([`KeyedStates::hash`]), asks for all of them ([`KeyedStates::prefetch`]), and then binds each with its hash
+//! ([`KeyedStates::at_hashed`]).
 mod at;
 mod bound;
 mod byte_slot;
