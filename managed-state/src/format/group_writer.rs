@@ -85,7 +85,7 @@ impl<'a> GroupWriter<'a> {
     pub fn entry(&mut self, key: &[u8], value: &[u8]) {
         put_bytes(self.out, key);
         put_bytes(self.out, value);
-        self.count();
+        self.count(1);
     }
 
     /// Writes an entry of the current section, key and value being appended in place by the caller.
@@ -102,7 +102,7 @@ impl<'a> GroupWriter<'a> {
         reserve_length(self.out, self.value_mark);
         value(self.out);
         self.value_mark = patch_length(self.out, at, self.value_mark);
-        self.count();
+        self.count(1);
     }
 
     /// Makes room for entries of the current section that all have the same size, and returns it to be filled.
@@ -111,23 +111,19 @@ impl<'a> GroupWriter<'a> {
     /// Without a section.
     #[inline]
     pub(crate) fn equal_entries(&mut self, entries: usize, size: usize) -> &mut [u8] {
-        let section = self
-            .section
-            .as_mut()
-            .expect("a section is begun before its entries");
-        section.entries += entries as u64;
+        self.count(entries);
         let start = self.out.len();
         self.out.resize(start + entries * size, 0);
         &mut self.out[start..]
     }
 
     #[inline]
-    fn count(&mut self) {
+    fn count(&mut self, entries: usize) {
         let section = self
             .section
             .as_mut()
             .expect("a section is begun before its entries");
-        section.entries += 1;
+        section.entries += entries as u64;
     }
 
     /// Writes a whole section out of the entries of another block, as they are.

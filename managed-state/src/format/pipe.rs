@@ -92,6 +92,15 @@ impl<T> Default for Queue<T> {
     }
 }
 
+impl<T> Queue<T> {
+    fn keep_spare(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_BUFFERS && !self.reader_gone {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
 /// A file that goes with its last user.
 struct SpillFile {
     path: PathBuf,
@@ -133,15 +142,6 @@ pub(crate) struct ChunkWriter<T> {
     spill: Option<(Arc<SpillFile>, File)>,
     memory_limit: usize,
     ended: bool,
-}
-
-impl<T> Queue<T> {
-    fn keep_spare(&mut self, mut buffer: Vec<u8>) {
-        if self.spare.len() < SPARE_BUFFERS && !self.reader_gone {
-            buffer.clear();
-            self.spare.push(buffer);
-        }
-    }
 }
 
 impl<T> ChunkWriter<T> {

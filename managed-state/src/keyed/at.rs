@@ -28,8 +28,6 @@ pub struct At<'a, K> {
     pub(crate) states: &'a mut KeyedStates<K>,
     key: &'a K,
     hash: KeyHash,
-    /// Position of the group in the subtask's range; past its end if the group is not ours.
-    place: usize,
 }
 
 impl<'a, K: StateKey> At<'a, K> {
@@ -38,13 +36,7 @@ impl<'a, K: StateKey> At<'a, K> {
         if let Slots::Bytes(bytes) = &mut states.slots {
             bytes.bind(key, hash.group());
         }
-        let place = states.place(hash.group());
-        Self {
-            states,
-            key,
-            hash,
-            place,
-        }
+        Self { states, key, hash }
     }
 
     /// Returns the key.
@@ -74,8 +66,7 @@ impl<'a, K: StateKey> At<'a, K> {
             states: self.states,
             slot,
             key: self.key,
-            key_hash: self.hash.stable(),
-            place: self.place,
+            hash: self.hash,
             namespace,
         }
     }

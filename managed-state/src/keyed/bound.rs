@@ -1,6 +1,6 @@
 use std::any::Any;
 
-use state_api::{Error, KeyGroup, Result, StateKey};
+use state_api::{Error, KeyGroup, KeyHash, Result, StateKey};
 
 use super::byte_slot::ByteSlots;
 use super::live_slot::{Address, table_hash};
@@ -14,9 +14,7 @@ pub(crate) struct Bound<'a, K, N> {
     pub(crate) states: &'a mut KeyedStates<K>,
     pub(crate) slot: Slot,
     pub(crate) key: &'a K,
-    pub(crate) key_hash: u64,
-    /// Position of the key's group in the subtask's range; past its end if the group is not ours.
-    pub(crate) place: usize,
+    pub(crate) hash: KeyHash,
     pub(crate) namespace: &'a N,
 }
 
@@ -45,9 +43,9 @@ impl<K: StateKey, N: StateKey> Bound<'_, K, N> {
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn reach(&mut self) -> Result<Reached<'_, K, N>> {
         let index = position(self.states.owner, self.slot)?;
-        if self.place >= self.states.groups {
-            return Err(misrouted(self.states.cx.range.start(), self.place));
-        }
+        let Some(place) = self.states.cx.place(self.hash.group()) else {
+            return Err(misrouted(self.hash.group()));
+        };
         let limit = self.states.memory_limit();
         match &mut self.states.slots {
             Slots::Live(live) => {
@@ -55,8 +53,8 @@ impl<K: StateKey, N: StateKey> Bound<'_, K, N> {
                     return Err(wrong_type());
                 };
                 let at = Address {
-                    group: self.place,
-                    hash: table_hash(self.key_hash, self.namespace, self.states.cx.seed),
+                    group: place,
+                    hash: table_hash(self.hash.stable(), self.namespace, self.states.cx.seed),
                     key: self.key,
                     namespace: self.namespace,
                     limit,
@@ -82,7 +80,7 @@ pub(crate) fn downcast<T: Any>(slot: &mut dyn Any) -> Result<&mut T> {
 }
 
 #[cold]
-fn misrouted(first: KeyGroup, place: usize) -> Error {
+fn misrouted(group: KeyGroup) -> Error {
     Error::bug("a record reached a subtask that does not own its key group")
-        .with("key group", first.index().wrapping_add(place))
+        .with("key group", group)
 }

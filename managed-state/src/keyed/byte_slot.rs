@@ -311,19 +311,6 @@ fn extra<X: 'static>(extra: &ByteExtra) -> Result<&X> {
 }
 
 macro_rules! of_store {
-    ($view:ident < $($param:ident : $bound:ident),+ >, $at:ident => $new:expr) => {
-        impl<'a, $($param: $bound),+> OfStore<'a> for $view<'a, $($param),+> {
-            fn of_store<N: StateKey>(
-                store: &'a mut ByteSlots,
-                index: usize,
-                namespace: &N,
-            ) -> Result<Self> {
-                let (store, slot, key) = store.slot(index)?;
-                let $at = slot.state.at(store, key, namespace);
-                Ok($new)
-            }
-        }
-    };
     ($view:ident < $($param:ident : $bound:ident),+ >, $extra:ident : $type:ty, $at:ident => $new:expr) => {
         impl<'a, $($param: $bound),+> OfStore<'a> for $view<'a, $($param),+> {
             fn of_store<N: StateKey>(
@@ -341,8 +328,8 @@ macro_rules! of_store {
 }
 
 of_store!(ByteValue<T: StateType>, extra: ValueExtra<T>, at => ByteValue::new(at, extra.default.as_ref()));
-of_store!(ByteList<T: StateType>, at => ByteList::new(at));
-of_store!(ByteMap<MK: StateKey, MV: StateType>, at => ByteMap::new(at));
-of_store!(ByteSortedMap<MK: OrderedKey, MV: StateType>, at => ByteSortedMap::new(at));
+of_store!(ByteList<T: StateType>, _extra: (), at => ByteList::new(at));
+of_store!(ByteMap<MK: StateKey, MV: StateType>, _extra: (), at => ByteMap::new(at));
+of_store!(ByteSortedMap<MK: OrderedKey, MV: StateType>, _extra: (), at => ByteSortedMap::new(at));
 of_store!(ByteReducing<T: StateType>, extra: ReducingExtra<T>, at => ByteReducing::new(at, &*extra.reduce));
 of_store!(ByteAggregating<A: Aggregator>, extra: AggregatingExtra<A>, at => ByteAggregating::new(at, &extra.aggregator));

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use state_api::{Clock, HashId, KeyGroupRange, MaxParallelism, Result};
+use state_api::{Clock, HashId, KeyGroup, KeyGroupRange, MaxParallelism, Result};
 
 /// What an operator subtask's keyed states need to know about their place in the job.
 #[derive(Clone, Debug)]
@@ -39,6 +39,13 @@ impl KeyedContext {
             memory_limit: None,
             overlay_ratio: 0.25,
         }
+    }
+
+    /// Returns the position of a key group in the subtask's range, unless it is another subtask's.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(crate) fn place(&self, group: KeyGroup) -> Option<usize> {
+        let place = group.index().wrapping_sub(self.range.start().index());
+        (place < self.range.len()).then_some(place)
     }
 
     /// Creates a context for a single subtask that owns every key group.

@@ -29,14 +29,9 @@ pub(super) fn encode_group<K: StateKey, N: StateKey, F: Form>(
         form.encode(composite, cell, filter, out);
         Ok(())
     };
-    if K::HAS_HEAP || N::HAS_HEAP || F::HAS_HEAP {
-        let touch = |key: &K, namespace: &N, cell: &F::Cell| {
-            key.touch() ^ namespace.touch() ^ F::touch(cell)
-        };
-        table.for_each_touched(group, touch, put)
-    } else {
-        table.for_each(group, put)
-    }
+    let touch =
+        |key: &K, namespace: &N, cell: &F::Cell| key.touch() ^ namespace.touch() ^ F::touch(cell);
+    table.for_each_touched(group, touch, put)
 }
 
 /// The largest value whose length takes two bytes.

@@ -71,6 +71,8 @@ pub(crate) trait Form: Clone + Send + Sync + 'static {
     );
 
     /// Adds one entry to a cell, or makes a cell of it. `map_key` is what follows the composite.
+    ///
+    /// There is no cell to add to where an entry is a whole one ([`Form::least_value`]).
     fn decode(
         &self,
         origin: &Origin,
@@ -192,12 +194,9 @@ impl<T: StateType, S: Stamped<T>> Form for ValueForm<T, S> {
         origin: &Origin,
         map_key: &[u8],
         value: &[u8],
-        cell: Option<&mut S>,
+        _cell: Option<&mut S>,
     ) -> Result<Option<S>> {
         no_map_key(map_key)?;
-        if cell.is_some() {
-            return Err(Error::corrupt("a key and namespace has two values"));
-        }
         take_stored(origin, &origin.value, value).map(Some)
     }
 }
@@ -266,12 +265,9 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
         origin: &Origin,
         map_key: &[u8],
         value: &[u8],
-        cell: Option<&mut Self::Cell>,
+        _cell: Option<&mut Self::Cell>,
     ) -> Result<Option<Self::Cell>> {
         no_map_key(map_key)?;
-        if cell.is_some() {
-            return Err(Error::corrupt("a key and namespace has two lists"));
-        }
         let mut list = Measured::<LiveList<S>>::default();
         let mut input = value;
         while !input.is_empty() {

@@ -73,6 +73,12 @@ pub(crate) fn table_hash<N: StateKey>(key_hash: u64, namespace: &N, seed: u64) -
     (product as u64) ^ ((product >> 64) as u64)
 }
 
+/// Returns the only namespace of states that have none: which ones are used next is known of no others.
+fn no_namespace<N: StateKey>() -> Option<&'static N> {
+    let none: &dyn Any = &();
+    none.downcast_ref()
+}
+
 /// The live table of one state, its form, and `X`: what else its kind needs.
 pub(crate) struct TableSlot<K, N, F: Form, X> {
     pub(crate) table: LiveTable<K, N, F::Cell>,
@@ -243,18 +249,13 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
     }
 
     fn is_near(&self) -> bool {
-        N::FIXED_SIZE != Some(0) || self.table.len() * size_of::<(K, F::Cell)>() < NEAR
+        no_namespace::<N>().is_none() || self.table.len() * size_of::<(K, F::Cell)>() < NEAR
     }
 
     fn prefetch(&self, keys: &[(usize, u64, &K)]) -> u8 {
-        if self.is_near() {
-            return 0;
-        }
-        // Which namespaces are used is not known.
-        let none: &dyn Any = &();
-        match none.downcast_ref::<N>() {
-            Some(none) => self.table.prefetch(keys, none, F::touch),
-            None => 0,
+        match no_namespace() {
+            Some(none) if !self.is_near() => self.table.prefetch(keys, none, F::touch),
+            _ => 0,
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use state_api::{
-    CheckpointId, Error, KeyGroup, KeyHash, KeyedBackend, KeyedHandle, LiveSnapshots,
-    RestoreContext, Result, Snapshot, SnapshotRequest, StateKey,
+    CheckpointId, Error, KeyHash, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result,
+    Snapshot, SnapshotRequest, StateKey,
 };
 
 use super::at::At;
@@ -28,8 +28,6 @@ static OWNERS: AtomicU32 = AtomicU32::new(0);
 pub struct KeyedStates<K> {
     pub(crate) cx: KeyedContext,
     pub(crate) owner: u32,
-    /// Number of key groups of this subtask.
-    pub(crate) groups: usize,
     pub(crate) names: BTreeMap<Arc<str>, u32>,
     pub(crate) slots: Slots<K>,
     pub(crate) restored: bool,
@@ -80,7 +78,6 @@ impl<K: StateKey> KeyedStates<K> {
         };
         let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
-            groups: cx.range.len(),
             cx,
             owner,
             names: BTreeMap::new(),
@@ -154,34 +151,26 @@ impl<K: StateKey> KeyedStates<K> {
     where
         K: 'k,
     {
-        let first = self.cx.range.start();
-        let groups = self.groups;
-        let place = move |hash: KeyHash| hash.group().index().wrapping_sub(first.index());
+        let Self { cx, slots, .. } = self;
         let keys = keys.into_iter();
-        let count = keys.size_hint().0;
-        let owned = keys.filter(|(_, hash)| place(*hash) < groups);
-        match &mut self.slots {
+        match slots {
             Slots::Live(live) if live.slots.iter().all(|entry| entry.slot.is_near()) => {}
             Slots::Live(live) => {
                 // Filtering hides how many there are.
-                let mut keys = Vec::with_capacity(count);
-                keys.extend(owned.map(|(key, hash)| {
-                    let table_hash = table_hash(hash.stable(), &(), self.cx.seed);
-                    (place(hash), table_hash, key)
+                let mut owned = Vec::with_capacity(keys.size_hint().0);
+                owned.extend(keys.filter_map(|(key, hash)| {
+                    let place = cx.place(hash.group())?;
+                    Some((place, table_hash(hash.stable(), &(), cx.seed), key))
                 }));
                 for entry in &live.slots {
-                    entry.slot.prefetch(&keys);
+                    entry.slot.prefetch(&owned);
                 }
             }
-            Slots::Bytes(bytes) if bytes.store.prefetches() => bytes.prefetch(owned),
+            Slots::Bytes(bytes) if bytes.store.prefetches() => {
+                bytes.prefetch(keys.filter(|(_, hash)| cx.place(hash.group()).is_some()));
+            }
             Slots::Bytes(_) => {}
         }
-    }
-
-    /// Returns the position of a key group in the subtask's range, past its end if the group is not ours.
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn place(&self, group: KeyGroup) -> usize {
-        group.index().wrapping_sub(self.cx.range.start().index())
     }
 
     /// Freezes all states and returns the async part of a snapshot.

@@ -227,17 +227,12 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
         group: usize,
         mut visit: impl FnMut(&K, &N, &V) -> Result<()>,
     ) -> Result<u64> {
-        let frozen = self.group(group)?;
-        let mut count = 0;
-        frozen.entries().try_for_each(|entry| {
-            visit(&entry.key, &entry.namespace, &entry.value)?;
-            count += 1;
-            match (count as usize).is_multiple_of(ABORT_CHECK) {
-                true => frozen.check(),
-                false => Ok(()),
-            }
-        })?;
-        Ok(count)
+        self.for_each_window(group, |window| {
+            window
+                .iter()
+                .flatten()
+                .try_for_each(|entry| visit(&entry.key, &entry.namespace, &entry.value))
+        })
     }
 
     /// Calls a function for each entry of a key group, as [`FrozenTable::for_each`] does, and `touch` for entries some way

@@ -44,6 +44,7 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
     }
 
     /// Says whether an entry of a layer is hidden or replaced by a newer one.
+    #[inline]
     pub(crate) fn is_shadowed(&self, layer: usize, slot: usize, entry: &Entry<K, N, V>) -> bool {
         if layer == 0 {
             return false;
@@ -73,7 +74,7 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
         let layers = self.parts.into_iter().flatten().enumerate();
         layers.flat_map(move |(layer, part)| {
             part.entries(slot)
-                .filter(move |entry| layer == 0 || !self.is_shadowed(layer, slot, entry))
+                .filter(move |entry| !self.is_shadowed(layer, slot, entry))
         })
     }
 
