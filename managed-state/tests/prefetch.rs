@@ -1,13 +1,16 @@
-//! A byte store is told which stored keys are read next: those of the states that have one entry for each key.
+//! Asking ahead for keys: a live table looks at their entries; a byte store is told the stored keys of the states that have
+//! one entry for each key.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use backend_testkit::ReferenceStore;
 use managed_state::keyed::{KeyedContext, KeyedStates, ListState, MapState, ValueState};
+use managed_state::live::{EntryHasher, LiveTable};
 use state_api::access::{ListAccess, ValueAccess};
 use state_api::{
-    BatchEntry, ByteStore, ByteView, Column, KeyGroup, KeyedBackend, ManualClock, MaxParallelism,
-    Page, Result, WriteBatch,
+    BatchEntry, ByteStore, ByteView, Column, KeyGroup, KeyGroupRange, KeyedBackend, ManualClock,
+    MaxParallelism, Page, Result, WriteBatch,
 };
 
 /// Columns with stored keys.
@@ -77,7 +80,7 @@ fn stored_keys_of_the_own_groups_are_announced_to_states_with_one_entry_a_key() 
         written: Arc::clone(&written),
     };
     let max = MaxParallelism::new(128).unwrap();
-    let range = state_api::KeyGroupRange::new(KeyGroup(0), KeyGroup(63));
+    let range = KeyGroupRange::new(KeyGroup(0), KeyGroup(63));
     let cx = KeyedContext::new(max, range, Arc::new(ManualClock::at(0)), 0);
     let mut states = KeyedStates::<String>::new(KeyedBackend::Bytes(Box::new(store)), cx).unwrap();
     let value: ValueState<u64> = states.value("value").unwrap();
@@ -112,4 +115,42 @@ fn stored_keys_of_the_own_groups_are_announced_to_states_with_one_entry_a_key() 
         }
     }
     assert_eq!(told, expected);
+}
+
+#[test]
+fn a_table_looks_at_the_newest_of_its_layers() {
+    let hasher = EntryHasher::new(5, |key: &u32, (), seed| {
+        (u64::from(*key) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    // One region for each group, and several groups in a region.
+    for groups in [4_usize, 400] {
+        let mut table = LiveTable::<u32, (), u32>::new(0, groups, hasher);
+        let place = |key: u32| (key as usize % groups, hasher.hash(&key, &()));
+        let insert = |table: &mut LiveTable<u32, (), u32>, key: u32, value: u32| {
+            let (group, hash) = place(key);
+            table.insert(group, hash, &key, &(), value);
+        };
+        for key in 0..100 {
+            insert(&mut table, key, key);
+        }
+        let frozen = table.freeze(1).unwrap();
+        insert(&mut table, 7, 700);
+        insert(&mut table, 200, 20_000);
+        let (group, hash) = place(8);
+        table.remove(group, hash, &8, &());
+
+        let keys = [3, 7, 8, 150, 200];
+        let wanted: Vec<_> = keys
+            .iter()
+            .map(|key| (place(*key).0, place(*key).1, key))
+            .collect();
+        let seen = RefCell::new(Vec::new());
+        let bytes = table.prefetch(&wanted, &(), |value| {
+            seen.borrow_mut().push(*value);
+            *value as u8
+        });
+        assert_eq!(seen.into_inner(), [3, 700, 20_000]);
+        assert_eq!(bytes, 3 ^ (700_u32 as u8) ^ (20_000_u32 as u8));
+        drop(frozen);
+    }
 }
