@@ -165,6 +165,11 @@ impl StateType for f32 {
         Schema::F32
     }
 
+    #[inline]
+    fn touch(&self) -> u8 {
+        self.to_bits() as u8
+    }
+
     const IN_PLACE: bool = true;
 
     #[inline]
@@ -200,6 +205,11 @@ impl StateType for f64 {
 
     fn schema() -> Schema {
         Schema::F64
+    }
+
+    #[inline]
+    fn touch(&self) -> u8 {
+        self.to_bits() as u8
     }
 
     const IN_PLACE: bool = true;
