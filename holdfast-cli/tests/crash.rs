@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use support::{Random, Worker, arg, every_nth_flight, rows, rows_of, run, text};
+use backend_testkit::fuzz::Random;
+use support::{Worker, arg, every_nth_flight, rows, rows_of, run, text};
 
 const SIGKILL: i32 = 9;
 
@@ -32,6 +33,11 @@ enum Blow {
 }
 
 /// One job, killed some times and then left to finish.
+/// A number from 1 on.
+fn one_to(random: &mut Random, most: usize) -> u32 {
+    u32::try_from(random.below(most)).unwrap() + 1
+}
+
 struct Trial {
     seed: u64,
     backend: &'static str,
@@ -44,15 +50,21 @@ impl Trial {
         let mut random = Random::new(seed);
         let first = match number % 7 {
             6 => Blow::BeforeFirstCheckpoint,
-            5 => Blow::After(random.one_to(40)),
-            phase => Blow::Phase(PHASES[usize::try_from(phase).unwrap()], random.one_to(4)),
+            5 => Blow::After(one_to(&mut random, 40)),
+            phase => Blow::Phase(
+                PHASES[usize::try_from(phase).unwrap()],
+                one_to(&mut random, 4),
+            ),
         };
-        let second = match random.one_to(10) {
-            1..=5 => Blow::Phase(random.of(&PHASES), random.one_to(3)),
+        let second = match one_to(&mut random, 10) {
+            1..=5 => {
+                let phase = *random.one_of(&PHASES);
+                Blow::Phase(phase, one_to(&mut random, 3))
+            }
             6 => Blow::BeforeFirstCheckpoint,
-            _ => Blow::After(random.one_to(40)),
+            _ => Blow::After(one_to(&mut random, 40)),
         };
-        let backend = random.of(&["hashmap", "reference"]);
+        let backend = *random.one_of(&["hashmap", "reference"]);
         Self {
             seed,
             backend,
@@ -68,8 +80,8 @@ impl Trial {
         let mut hits = Vec::new();
         let mut any_checkpoint = false;
         for blow in self.blows.iter().map(Some).chain([None]) {
-            let parallelism = random.of(&["1", "2", "4"]);
-            let inline = random.of(&["0", "20kb"]);
+            let parallelism = *random.one_of(&["1", "2", "4"]);
+            let inline = *random.one_of(&["0", "20kb"]);
             let inline = format!("execution.checkpointing.data-inline-threshold={inline}");
             let strike = match blow {
                 Some(Blow::Phase(phase, nth)) => format!("{phase}:{nth}"),

@@ -149,7 +149,7 @@ fn k_375_the_timer_starts_with_the_tasks() {
 
 #[test]
 fn the_first_periodic_checkpoint_comes_between_minimum_pause_and_interval() {
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for _ in 0..200 {
         let mut rig = Rig::idle(CoordinatorConfig {
             min_pause: ms(40),

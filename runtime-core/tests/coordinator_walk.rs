@@ -66,7 +66,7 @@ const TASKS: [TaskId; 3] = coordinator_support::TASKS;
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let config = CoordinatorConfig {
             interval: (!rng.one_in(4)).then(|| ms(50 + rng.below(100))),
             timeout: ms(100 + rng.below(400)),

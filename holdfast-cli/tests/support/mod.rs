@@ -195,27 +195,3 @@ impl Drop for Worker {
         drop(self.child.wait());
     }
 }
-
-/// Chance out of a seed: SplitMix64.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn one_to(&mut self, most: u32) -> u32 {
-        u32::try_from(self.next() % u64::from(most)).unwrap() + 1
-    }
-
-    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::try_from(self.next() % choices.len() as u64).unwrap()]
-    }
-}

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use backend_testkit::fuzz::Random;
 use runtime_core::coordinator::{
     Acked, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Connection,
     CoordinatorConfig, Fact, FailureReason, Outcome, Plan, PlanVertex, Remark, RequestId, Restored,
@@ -304,16 +305,16 @@ pub(crate) fn remarks(actions: &Actions) -> Vec<Remark> {
     remarks.collect()
 }
 
-/// A seeded generator (SplitMix64), so that a walk replays from its number.
-pub(crate) struct Rng(pub(crate) u64);
+/// A seeded generator, so that a walk replays from its number.
+pub(crate) struct Rng(Random);
 
 impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Random::new(seed))
+    }
+
     pub(crate) fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
     /// A number below `n`.

@@ -1,6 +1,7 @@
 //! Random schemas, values of a schema, and values of the derived types.
 use std::time::Duration;
 
+use backend_testkit::fuzz::Random;
 use proptest::collection::{btree_map, hash_map, vec};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -210,14 +211,10 @@ pub(crate) fn value_of(schema: &Schema, random: &mut impl FnMut() -> u64) -> Opt
     })
 }
 
-/// A small generator of random numbers (SplitMix64), seeded by proptest so that failures shrink and repeat.
-pub(crate) fn numbers(mut seed: u64) -> impl FnMut() -> u64 {
-    move || {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
+/// A small generator of random numbers, seeded by proptest so that failures shrink and repeat.
+pub(crate) fn numbers(seed: u64) -> impl FnMut() -> u64 {
+    let mut random = Random::new(seed);
+    move || random.number()
 }
 
 /// Sets the number of cases of a property and a fixed seed; proptest's own `PROPTEST_CASES` and `PROPTEST_RNG_SEED` go before
