@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use job_support::{Items, Ledger, expected, lines, parts, settings, totals, with_memory, words};
-use managed_state::keyed::{At, ValueState};
+use job_support::{
+    Count, Items, Ledger, expected, lines, parts, settings, totals, with_memory, words,
+};
+use managed_state::keyed::At;
 use managed_state::operator::OperatorStates;
 use managed_state::raw::RawStreams;
 use runtime_core::coordinator::CoordinatorConfig;
@@ -15,7 +17,6 @@ use runtime_core::testing::Driver;
 use runtime_core::{
     ExecutionSettings, Job, JobEvent, JobParts, KeyedOperator, Operator, Out, States,
 };
-use state_api::access::ValueAccess;
 use state_api::{CheckpointId, Error, Result};
 
 /// Which hook was called, of which checkpoint and operator.
@@ -108,7 +109,7 @@ impl Operator for Plain {
 /// Counts words, and is told.
 #[derive(Clone)]
 struct ToldCount {
-    count: ValueState<u64>,
+    count: Count,
     told: Told,
 }
 
@@ -118,8 +119,7 @@ impl KeyedOperator for ToldCount {
     type Out = (String, u64);
 
     fn open(&mut self, states: &mut States<'_, String>) -> Result<()> {
-        self.count = states.value("count")?;
-        Ok(())
+        self.count.open(states)
     }
 
     fn process(
@@ -128,11 +128,7 @@ impl KeyedOperator for ToldCount {
         at: &mut At<'_, String>,
         out: &mut Out<'_, (String, u64)>,
     ) -> Result<()> {
-        let count = at.value(self.count).update(|n| {
-            *n += 1;
-            *n
-        })?;
-        out.emit((word, count))
+        self.count.process(word, at, out)
     }
 
     fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
@@ -160,7 +156,7 @@ fn job(lines: &[String], parallelism: u32, told: &Told, ledger: &Ledger<(String,
         .process(
             "count",
             ToldCount {
-                count: ValueState::default(),
+                count: Count::default(),
                 told: told.clone(),
             },
         )
@@ -293,7 +289,7 @@ fn a_restart_tells_nobody_of_checkpoints_of_the_run_before() {
         .process(
             "count",
             ToldCount {
-                count: ValueState::default(),
+                count: Count::default(),
                 told: told.clone(),
             },
         )
