@@ -1,20 +1,11 @@
 //! What the operating system says about this process. Where it says nothing (not Linux) there is `None`.
 use std::fs;
+use std::time::Duration;
 
 /// Clock ticks per second in `/proc`: fixed for programs on every Linux architecture in use.
 const TICKS: f64 = 100.0;
 /// Bytes of a page as `/proc` counts them.
 const PAGE: u64 = 4096;
-
-/// Returns the CPU seconds that all threads of this process have taken, to a hundredth.
-#[must_use]
-pub fn cpu_seconds() -> Option<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in parentheses, may hold spaces.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS)
-}
 
 /// Returns the bytes of resident memory.
 #[must_use]
@@ -33,33 +24,32 @@ pub fn run_delay_ns() -> Option<u64> {
 
 /// Returns the time that the calling thread has been on a core; `None` where the system does not say.
 #[must_use]
-pub fn on_core() -> Option<std::time::Duration> {
+pub fn on_core() -> Option<Duration> {
     #[cfg(unix)]
-    {
-        use rustix::time::{ClockId, clock_gettime};
-        clock_gettime(ClockId::ThreadCPUTime).try_into().ok()
-    }
+    return clock(rustix::time::ClockId::ThreadCPUTime);
     #[cfg(not(unix))]
     None
 }
 
 /// Returns the time that all threads of this process have been on a core; `None` where the system does not say.
 #[must_use]
-pub fn cpu_time() -> Option<std::time::Duration> {
+pub fn cpu_time() -> Option<Duration> {
     #[cfg(unix)]
-    {
-        use rustix::time::{ClockId, clock_gettime};
-        clock_gettime(ClockId::ProcessCPUTime).try_into().ok()
-    }
+    return clock(rustix::time::ClockId::ProcessCPUTime);
     #[cfg(not(unix))]
     None
+}
+
+#[cfg(unix)]
+fn clock(id: rustix::time::ClockId) -> Option<Duration> {
+    rustix::time::clock_gettime(id).try_into().ok()
 }
 
 /// Measures how many cores other processes (and the hypervisor) take.
 #[derive(Debug)]
 pub struct OtherCores {
     busy: f64,
-    own: f64,
+    own: Duration,
     start: std::time::Instant,
 }
 
@@ -82,7 +72,7 @@ impl OtherCores {
     pub fn start() -> Self {
         Self {
             busy: busy_seconds().unwrap_or_default(),
-            own: cpu_seconds().unwrap_or_default(),
+            own: cpu_time().unwrap_or_default(),
             start: crate::stopwatch::now(),
         }
     }
@@ -91,7 +81,7 @@ impl OtherCores {
     #[must_use]
     pub fn cores(&self) -> Option<f64> {
         let seconds = self.start.elapsed().as_secs_f64();
-        let others = (busy_seconds()? - self.busy) - (cpu_seconds()? - self.own);
+        let others = (busy_seconds()? - self.busy) - (cpu_time()? - self.own).as_secs_f64();
         Some((others / seconds).max(0.0))
     }
 }

@@ -9,7 +9,7 @@ use state_api::{KeyedHandle, Result};
 
 use crate::disk::{Disk, bytes_of, request};
 use crate::operations::{Line, PeerShape};
-use crate::process::cpu_seconds;
+use crate::process::cpu_time;
 use crate::stopwatch::{Spread, now, seconds};
 use crate::store::Swallow;
 use crate::subject::{Facade, Subject, live_states, states_with};
@@ -48,9 +48,10 @@ pub fn throughput_table(n: usize, rounds: usize) -> Result<Table> {
 }
 
 fn cpu<R>(work: impl FnOnce() -> R) -> (R, f64, f64) {
-    let before = cpu_seconds().unwrap_or_default();
+    let before = cpu_time().unwrap_or_default();
     let (result, wall) = seconds(work);
-    (result, wall, cpu_seconds().unwrap_or_default() - before)
+    let taken = cpu_time().unwrap_or_default() - before;
+    (result, wall, taken.as_secs_f64())
 }
 
 fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
