@@ -6,7 +6,7 @@ mod coordinator_support;
 use coordinator_support::*;
 use runtime_core::coordinator::{
     Action, CheckpointKind, Connection, CoordinatorConfig, Fact, FailureReason, Plan, PlanVertex,
-    TaskId,
+    SavepointFormat, TaskId,
 };
 use state_api::ErrorKind;
 
@@ -111,6 +111,7 @@ fn k_366_sources_are_triggered_and_all_tasks_waited_for() {
         [Action::PrepareLocation {
             id: cp(1),
             kind: Checkpoint,
+            format: SavepointFormat::Canonical,
             target: None
         }]
     );
@@ -119,6 +120,7 @@ fn k_366_sources_are_triggered_and_all_tasks_waited_for() {
     let expected = Action::TriggerTasks {
         id: cp(1),
         kind: Checkpoint,
+        format: SavepointFormat::Canonical,
         full: false,
         timestamp_ms: 77,
         tasks,

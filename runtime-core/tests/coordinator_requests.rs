@@ -6,7 +6,7 @@ mod coordinator_support;
 use coordinator_support::*;
 use runtime_core::coordinator::{
     Action, CheckpointKind, CoordinatorConfig, Fact, FailureReason, Remark, RequestId, Retention,
-    Trigger,
+    SavepointFormat, Trigger,
 };
 
 use CheckpointKind::{Checkpoint, Savepoint};
@@ -160,6 +160,7 @@ fn k_376_a_savepoint_goes_where_it_was_told_and_nobody_else_hears_of_it() {
     let expected = Action::PrepareLocation {
         id: cp(1),
         kind: Savepoint,
+        format: SavepointFormat::Canonical,
         target: Some("file:///sp".into()),
     };
     assert_eq!(actions, [expected]);

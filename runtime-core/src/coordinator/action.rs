@@ -3,7 +3,9 @@ use std::sync::Arc;
 
 use state_api::CheckpointId;
 
-use super::{CheckpointFailure, CheckpointKind, FailureReason, RequestId, TaskId, Verdict};
+use super::{
+    CheckpointFailure, CheckpointKind, FailureReason, RequestId, SavepointFormat, TaskId, Verdict,
+};
 
 /// What one task contributed to a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub enum Action<A> {
         id: CheckpointId,
         /// Its kind.
         kind: CheckpointKind,
+        /// How a savepoint is written.
+        format: SavepointFormat,
         /// Where a savepoint goes; `None` for the configured place.
         target: Option<String>,
     },
@@ -70,6 +74,8 @@ pub enum Action<A> {
         id: CheckpointId,
         /// Its kind.
         kind: CheckpointKind,
+        /// How a savepoint is written.
+        format: SavepointFormat,
         /// Whether it may refer to nothing that an earlier one wrote.
         full: bool,
         /// When it was triggered, in milliseconds.

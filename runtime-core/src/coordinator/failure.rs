@@ -6,7 +6,7 @@ use state_api::{CheckpointId, Error};
 use super::CoordinatorConfig;
 
 /// Why a checkpoint did not start or did not complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum FailureReason {
     /// The periodic trigger came after the scheduler was stopped.

@@ -225,6 +225,7 @@ impl<A> CheckpointCoordinator<A> {
         match kind {
             CheckpointKind::Savepoint => false,
             CheckpointKind::StopWithSavepoint { .. } => triggered,
+            CheckpointKind::StopWithCheckpoint => false,
             CheckpointKind::Checkpoint | CheckpointKind::Final => {
                 self.failures.on_failure(id, reason)
             }

@@ -177,6 +177,12 @@ impl<A> CheckpointCoordinator<A> {
         self.pending.values().map(|p| p.view(now_ms)).collect()
     }
 
+    /// Tells whether a checkpoint has begun and not ended.
+    #[must_use]
+    pub fn is_pending(&self, id: CheckpointId) -> bool {
+        self.pending.contains_key(&id)
+    }
+
     /// Returns the number of requests that wait for their turn.
     #[must_use]
     pub fn waiting_requests(&self) -> usize {

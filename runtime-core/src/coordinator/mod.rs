@@ -42,4 +42,4 @@ pub use failure::{CheckpointFailure, FailureCounter, FailureReason};
 pub use machine::{CheckpointCoordinator, Restored};
 pub use pending::{PendingView, Phase};
 pub use plan::{Connection, Participants, Plan, PlanVertex, TaskId};
-pub use request::{CheckpointKind, RequestId, Trigger};
+pub use request::{CheckpointKind, RequestId, SavepointFormat, Trigger};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use state_api::CheckpointId;
 
-use super::{Acked, Acks, CheckpointKind, RequestId, Retention, TaskId};
+use super::{Acked, Acks, CheckpointKind, RequestId, Retention, SavepointFormat, TaskId};
 
 /// How far a pending checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +40,7 @@ pub(crate) enum AckResult {
 pub(crate) struct Pending<A> {
     pub(crate) id: CheckpointId,
     pub(crate) kind: CheckpointKind,
+    pub(crate) format: SavepointFormat,
     pub(crate) full: bool,
     pub(crate) forced: bool,
     pub(crate) retention: Retention,
@@ -62,6 +63,7 @@ pub(crate) struct Pending<A> {
 pub(crate) struct Begin {
     pub(crate) id: CheckpointId,
     pub(crate) kind: CheckpointKind,
+    pub(crate) format: SavepointFormat,
     pub(crate) full: bool,
     pub(crate) forced: bool,
     pub(crate) retention: Retention,
@@ -75,6 +77,7 @@ impl<A> Pending<A> {
         let Begin {
             id,
             kind,
+            format,
             full,
             forced,
             retention,
@@ -85,6 +88,7 @@ impl<A> Pending<A> {
         Self {
             id,
             kind,
+            format,
             full,
             forced,
             retention,

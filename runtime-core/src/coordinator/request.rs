@@ -19,6 +19,8 @@ pub enum CheckpointKind {
         /// Whether event time runs to its end first, so that every window and timer fires.
         drain: bool,
     },
+    /// A checkpoint after whose completion the job is put aside, to be continued from it.
+    StopWithCheckpoint,
     /// The last checkpoint of a job whose input has ended; sinks commit on it.
     Final,
 }
@@ -33,7 +35,10 @@ impl CheckpointKind {
     /// Tells whether the job ends once it is complete.
     #[must_use]
     pub fn ends_the_job(self) -> bool {
-        matches!(self, Self::StopWithSavepoint { .. } | Self::Final)
+        matches!(
+            self,
+            Self::StopWithSavepoint { .. } | Self::StopWithCheckpoint | Self::Final
+        )
     }
 
     /// Tells whether nobody but its requester learns of its completion: it is not kept in the list of completed
@@ -51,9 +56,20 @@ impl fmt::Display for CheckpointKind {
             Self::Savepoint => "savepoint",
             Self::StopWithSavepoint { drain: false } => "stop with savepoint",
             Self::StopWithSavepoint { drain: true } => "drain and stop with savepoint",
+            Self::StopWithCheckpoint => "stop with checkpoint",
             Self::Final => "final checkpoint",
         })
     }
+}
+
+/// How the keyed state of a savepoint is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SavepointFormat {
+    /// In the format that every backend reads, so that the job can go on with another one.
+    #[default]
+    Canonical,
+    /// In the backend's own format, which is quicker.
+    Native,
 }
 
 /// Asks for a checkpoint.
@@ -61,6 +77,8 @@ impl fmt::Display for CheckpointKind {
 pub struct Trigger {
     /// The kind.
     pub kind: CheckpointKind,
+    /// How a savepoint is written; without meaning for other kinds.
+    pub format: SavepointFormat,
     /// Whether it must stand alone, referring to nothing that an earlier checkpoint wrote.
     pub full: bool,
     /// Where a savepoint goes; `None` for the configured place.
@@ -75,6 +93,7 @@ impl Trigger {
     pub fn new(kind: CheckpointKind, request: RequestId) -> Self {
         Self {
             kind,
+            format: SavepointFormat::default(),
             full: false,
             target: None,
             request: Some(request),
@@ -85,6 +104,13 @@ impl Trigger {
     #[must_use]
     pub fn full(mut self) -> Self {
         self.full = true;
+        self
+    }
+
+    /// Says how a savepoint is written.
+    #[must_use]
+    pub fn in_format(mut self, format: SavepointFormat) -> Self {
+        self.format = format;
         self
     }
 

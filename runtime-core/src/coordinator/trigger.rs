@@ -9,7 +9,7 @@ use super::pending::{Begin, Pending};
 use super::request::{Choice, Queued, Room};
 use super::{
     Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, FailureReason, Participants,
-    Phase, Plan, Remark, Sealing, Trigger,
+    Phase, Plan, Remark, SavepointFormat, Sealing, Trigger,
 };
 
 pub(super) fn millis(duration: Duration) -> u64 {
@@ -32,6 +32,7 @@ impl<A> CheckpointCoordinator<A> {
         if !self.is_ending() {
             let trigger = Trigger {
                 kind: CheckpointKind::Checkpoint,
+                format: SavepointFormat::default(),
                 full: false,
                 target: None,
                 request: None,
@@ -171,6 +172,7 @@ impl<A> CheckpointCoordinator<A> {
         let begin = Begin {
             id,
             kind: trigger.kind,
+            format: trigger.format,
             full: trigger.full || (self.force_full && !trigger.kind.is_savepoint()),
             forced,
             retention: self.config.retention,
@@ -182,6 +184,7 @@ impl<A> CheckpointCoordinator<A> {
         out.push(Action::PrepareLocation {
             id,
             kind: trigger.kind,
+            format: trigger.format,
             target: trigger.target,
         });
     }
@@ -229,6 +232,7 @@ impl<A> CheckpointCoordinator<A> {
         out.push(Action::TriggerTasks {
             id,
             kind: pending.kind,
+            format: pending.format,
             full: pending.full,
             timestamp_ms: pending.started_ms,
             tasks: pending.trigger.clone(),

@@ -58,6 +58,11 @@ pub trait CheckpointStore: Send + Sync {
         None
     }
 
+    /// Returns the folder of a checkpoint of this job, as a path or URL; `None` where there is no such thing.
+    fn location(&self, _id: CheckpointId) -> Option<String> {
+        None
+    }
+
     /// Makes a checkpoint exist.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
+use futures_channel::oneshot;
 use futures_util::future::BoxFuture;
 use state_api::{
     Attempt, CheckpointId, Clock, Error, ErrorKind, Executor, HashId, JobId, OperatorSnapshot,
@@ -9,12 +12,16 @@ use state_api::{
 };
 
 use super::inbox::{Inbox, Message};
+use super::journal::{Ending, Journal};
 use super::launch::Run;
-use super::{CheckpointStats, CheckpointStore, Failpoint, Failpoints, JobEvent, JobEvents, events};
+use super::{
+    CheckpointDone, CheckpointStats, CheckpointStore, Failpoint, Failpoints, JobEvent, JobEvents,
+    JobReport, MissingSubtask, PendingReport, SubtaskRecord, events,
+};
 use crate::channel::Barrier;
 use crate::coordinator::{
-    Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Fact, Outcome,
-    PublishFault, RequestId,
+    Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Fact, FailureReason,
+    Outcome, PublishFault, RequestId, SavepointFormat, TaskId, Trigger,
 };
 use crate::task::{CheckpointAck, Command};
 
@@ -54,6 +61,12 @@ pub(super) struct Coordination {
     pub(super) cleaning: usize,
     /// Deletions that the end of the job waits for.
     pub(super) last_deletions: Vec<Arc<CheckpointMetadata>>,
+    pub(super) journal: Rc<RefCell<Journal>>,
+    /// Those who wait for the answer to a request.
+    pub(super) waiting: BTreeMap<RequestId, oneshot::Sender<Result<CheckpointDone>>>,
+    pub(super) requests: u64,
+    /// What pending checkpoints wait for that are about to expire.
+    pub(super) overdue: BTreeMap<CheckpointId, String>,
 }
 
 impl Coordination {
@@ -71,6 +84,20 @@ impl Coordination {
         if matches!(fact, Fact::Cleaned { .. }) {
             self.cleaning = self.cleaning.saturating_sub(1);
         }
+        match &fact {
+            Fact::Ack { task, id, state } if self.coordinator.is_pending(*id) => {
+                let record = SubtaskRecord {
+                    task: *task,
+                    vertex: run.map_or_else(|| "?".into(), |run| run.name_of(*task)),
+                    cost: state.report,
+                    total_bytes: state.total_bytes(),
+                    new_bytes: state.new_bytes(),
+                };
+                self.journal.borrow_mut().acked(*id, record);
+            }
+            Fact::Tick => self.note_overdue(run),
+            _ => {}
+        }
         let mut effects = Vec::new();
         let mut facts = VecDeque::from([fact]);
         while let Some(fact) = facts.pop_front() {
@@ -78,7 +105,95 @@ impl Coordination {
                 self.act(run, action, &mut facts, &mut effects);
             }
         }
+        for effect in &effects {
+            if let Effect::Replied(request, result) = effect {
+                self.answer(*request, result);
+            }
+        }
         effects
+    }
+
+    /// Asks for a checkpoint on behalf of somebody who waits.
+    pub(super) fn request(
+        &mut self,
+        mut trigger: Trigger,
+        reply: oneshot::Sender<Result<CheckpointDone>>,
+    ) -> Fact<CheckpointAck> {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.waiting.insert(request, reply);
+        trigger.request = Some(request);
+        Fact::Trigger(trigger)
+    }
+
+    fn answer(
+        &mut self,
+        request: RequestId,
+        result: &std::result::Result<CheckpointId, CheckpointFailure>,
+    ) {
+        let Some(reply) = self.waiting.remove(&request) else {
+            return;
+        };
+        let answer = match result {
+            Err(failure) => Err(failure.to_error()),
+            Ok(id) => match self.journal.borrow().record(*id) {
+                None => Err(Error::bug("an ended checkpoint left no record")),
+                Some(record) => Ok(CheckpointDone {
+                    id: *id,
+                    kind: record.kind,
+                    path: record.path.clone(),
+                    duration_ms: record.duration_ms,
+                    total_bytes: record.total_bytes,
+                    new_bytes: record.new_bytes,
+                }),
+            },
+        };
+        // Who no longer waits is not told.
+        drop(reply.send(answer));
+    }
+
+    /// Says how things stand.
+    pub(super) fn report(&self, run: Option<&Run>) -> JobReport {
+        let mut report = self.journal.borrow().report(self.clock.now_ms());
+        report.waiting_requests = self.coordinator.waiting_requests();
+        report.pending = self.pending(run);
+        report
+    }
+
+    fn pending(&self, run: Option<&Run>) -> Vec<PendingReport> {
+        let missing = |task: TaskId| MissingSubtask {
+            task,
+            vertex: run.map_or_else(|| "?".into(), |run| run.name_of(task)),
+        };
+        let views = self.coordinator.pending(self.now_ms());
+        views
+            .iter()
+            .map(|view| PendingReport::new(view, missing))
+            .collect()
+    }
+
+    /// Notes what checkpoints wait for whose time is over: afterwards nobody knows.
+    fn note_overdue(&mut self, run: Option<&Run>) {
+        self.overdue.clear();
+        if self.coordinator.next_wakeup() <= Some(self.now_ms()) {
+            let overdue = self.pending(run).into_iter().filter(|p| p.left_ms == 0);
+            self.overdue = overdue
+                .map(|pending| {
+                    let text = pending.to_string();
+                    let lines: Vec<_> = text.lines().map(str::trim).collect();
+                    (pending.id, lines.join("; "))
+                })
+                .collect();
+        }
+    }
+
+    /// Says in the failure of a checkpoint that expired what it waited for.
+    fn explain(&self, failure: &mut CheckpointFailure) {
+        if failure.reason == FailureReason::Expired
+            && let Some(waited) = failure.id.and_then(|id| self.overdue.get(&id))
+        {
+            failure.detail.clone_from(waited);
+        }
     }
 
     fn act(
@@ -102,6 +217,7 @@ impl Coordination {
             Action::TriggerTasks {
                 id,
                 kind,
+                format,
                 full,
                 timestamp_ms,
                 tasks,
@@ -109,11 +225,7 @@ impl Coordination {
                 let barrier = Barrier {
                     id,
                     timestamp_ms: i64::try_from(timestamp_ms).unwrap_or(i64::MAX),
-                    kind: if full {
-                        SnapshotKind::FullCheckpoint
-                    } else {
-                        SnapshotKind::Checkpoint
-                    },
+                    kind: snapshot_kind(kind, format, full),
                     last: kind == CheckpointKind::Final,
                 };
                 for task in tasks {
@@ -161,18 +273,41 @@ impl Coordination {
             Action::Retract { id, .. } => self.discard(id),
             Action::Subsume { id, delete: true } => self.discard(id),
             Action::Subsume { id, delete: false } => drop(self.metadata.remove(&id)),
-            Action::ReplyTrigger { request, result } => {
-                effects.push(Effect::Replied(request, result))
+            Action::ReplyTrigger {
+                request,
+                mut result,
+            } => {
+                if let Err(failure) = &mut result {
+                    self.explain(failure);
+                }
+                effects.push(Effect::Replied(request, result));
             }
-            Action::FailJob { failure } => effects.push(Effect::FailRun(failure)),
+            Action::FailJob { mut failure } => {
+                self.explain(&mut failure);
+                effects.push(Effect::FailRun(failure));
+            }
             Action::Fenced => effects.push(Effect::Fenced),
             Action::Ended {
                 id,
+                kind,
                 started_ms,
                 ended_ms,
-                outcome,
-                ..
-            } => self.ended(id, started_ms, ended_ms, outcome),
+                mut outcome,
+            } => {
+                if let Outcome::Aborted(failure) = &mut outcome {
+                    self.explain(failure);
+                }
+                let path = self.store.location(id);
+                self.ended(Ending {
+                    id,
+                    kind,
+                    started_ms,
+                    ended_ms,
+                    outcome,
+                    bytes: None,
+                    path,
+                });
+            }
             Action::AtStop(verdict) => {
                 let doomed = verdict
                     .delete
@@ -185,8 +320,14 @@ impl Coordination {
         }
     }
 
-    fn ended(&mut self, id: CheckpointId, started_ms: u64, ended_ms: u64, outcome: Outcome) {
+    fn ended(&mut self, mut end: Ending) {
+        let (id, started_ms, ended_ms) = (end.id, end.started_ms, end.ended_ms);
         let stats = self.stats.remove(&id);
+        end.bytes = stats
+            .as_ref()
+            .map(|stats| (stats.total_bytes, stats.new_bytes));
+        let outcome = end.outcome.clone();
+        self.journal.borrow_mut().ended(end);
         match outcome {
             Outcome::Completed => {
                 self.completed += 1;
@@ -359,6 +500,16 @@ impl Coordination {
             .latest()
             .map(|completed| completed.id);
         Ok(newest.and_then(|id| self.metadata.get(&id).cloned()))
+    }
+}
+
+/// Returns what tasks and metadata call a kind of checkpoint.
+fn snapshot_kind(kind: CheckpointKind, format: SavepointFormat, full: bool) -> SnapshotKind {
+    match (kind.is_savepoint(), format) {
+        (true, SavepointFormat::Canonical) => SnapshotKind::CanonicalSavepoint,
+        (true, SavepointFormat::Native) => SnapshotKind::NativeSavepoint,
+        (false, _) if full => SnapshotKind::FullCheckpoint,
+        (false, _) => SnapshotKind::Checkpoint,
     }
 }
 

@@ -200,6 +200,11 @@ impl CheckpointStore for FolderCheckpoints {
         Some(Box::pin(async move { opened?.store.check_fenced().await }))
     }
 
+    fn location(&self, id: CheckpointId) -> Option<String> {
+        let name = checkpoint_storage::layout::checkpoint_folder(id);
+        Some(self.folder.folder(&name).url().to_owned())
+    }
+
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let store = self.opened()?.store;

@@ -1,13 +1,14 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use state_api::{Clock, Error};
 
+use super::control::Ask;
 use crate::channel::Signal;
-use crate::coordinator::{Fact, TaskId, Trigger};
+use crate::coordinator::{Fact, TaskId};
 use crate::task::{CheckpointAck, Reporter, TaskReport};
 
 /// What the loop of a job is told.
@@ -23,8 +24,8 @@ pub(crate) enum Message {
     Fact(Fact<CheckpointAck>),
     /// Something failed without harm.
     Warning(Error),
-    /// By a person: take a checkpoint.
-    Trigger(Trigger),
+    /// By a person who waits for the answer.
+    Ask(Ask),
     /// By a person: end the job now.
     Cancel,
 }
@@ -33,6 +34,8 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     messages: Mutex<VecDeque<Message>>,
+    /// The loop has ended: nobody reads any more.
+    closed: AtomicBool,
     signal: Arc<Signal>,
     wake_at_ms: AtomicI64,
 }
@@ -41,6 +44,7 @@ impl Inbox {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             messages: Mutex::default(),
+            closed: AtomicBool::new(false),
             signal: Signal::new(),
             wake_at_ms: AtomicI64::new(i64::MAX),
         })
@@ -50,12 +54,24 @@ impl Inbox {
         &self.signal
     }
 
+    /// Adds a message; after the end of the loop it is dropped, and with it the way to answer it.
     pub(crate) fn send(&self, message: Message) {
-        self.messages
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(message);
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        messages.push_back(message);
+        drop(messages);
         self.signal.ring();
+    }
+
+    /// Drops what nobody will read, now and later.
+    pub(crate) fn close(&self) {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        self.closed.store(true, Ordering::Release);
+        let unread = std::mem::take(&mut *messages);
+        drop(messages);
+        drop(unread);
     }
 
     /// Waits for the next message; `None` when the clock reaches `wake_at_ms` first.

@@ -40,10 +40,20 @@ pub(crate) trait Host {
 pub(super) struct Run {
     pub(super) plan: RunPlan,
     pub(super) vertices: Vec<Vertex>,
+    /// The names of the vertices.
+    pub(super) names: Vec<Arc<str>>,
     pub(super) mailboxes: BTreeMap<TaskId, Arc<Mailbox>>,
 }
 
 impl Run {
+    /// Returns the name of a task's vertex.
+    pub(super) fn name_of(&self, task: TaskId) -> Arc<str> {
+        match self.names.get(task.vertex as usize) {
+            Some(name) => Arc::clone(name),
+            None => "?".into(),
+        }
+    }
+
     /// Describes the run to the coordinator.
     pub(super) fn coordinator_plan(&self) -> Result<Plan> {
         let describe = |(index, vertex): (usize, &Vertex)| {
@@ -125,6 +135,7 @@ impl RunStart<'_> {
             .into_iter()
             .try_for_each(|launch| host.start(launch))?;
         Ok(Run {
+            names: vertices.iter().map(|v| v.name().into()).collect(),
             plan,
             vertices,
             mailboxes,

@@ -10,9 +10,8 @@ use tokio::runtime::Handle;
 use super::inbox::{Inbox, Message};
 use super::launch::{Host, Launch};
 use super::master::Master;
-use super::{ExecutionSettings, JobOutcome, JobParts, TokioExecutor};
+use super::{ExecutionSettings, JobControl, JobOutcome, JobParts, TokioExecutor};
 use crate::channel::Signal;
-use crate::coordinator::{CheckpointKind, Trigger};
 use crate::job::Job;
 use crate::task::Progress;
 
@@ -65,13 +64,13 @@ impl JobHandle {
 
     /// Asks for a checkpoint beside the periodic ones.
     pub fn trigger_checkpoint(&self) {
-        let trigger = Trigger {
-            kind: CheckpointKind::Checkpoint,
-            full: false,
-            target: None,
-            request: None,
-        };
-        self.inbox.send(Message::Trigger(trigger));
+        drop(self.control().checkpoint(false));
+    }
+
+    /// Returns what asks things of the job while it runs.
+    #[must_use]
+    pub fn control(&self) -> JobControl {
+        JobControl::new(Arc::clone(&self.inbox))
     }
 
     /// Returns whether the job has ended.

@@ -1,15 +1,19 @@
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use state_api::{Attempt, CheckpointStorage, Error, ErrorKind, Executor, Result};
 
+use super::control::Ask;
 use super::coordination::{Coordination, Effect};
 use super::inbox::{Inbox, Message};
+use super::journal::Journal;
 use super::launch::{Host, Run, RunStart};
 use super::run_tasks::{RunEnd, RunTasks};
 use super::{
-    ExecutionSettings, JobEvent, JobOutcome, JobParts, LoadedCheckpoint, MemoryCheckpoints,
-    RestoreFrom, events,
+    ExecutionSettings, JobEvent, JobOutcome, JobParts, JobState, LoadedCheckpoint,
+    MemoryCheckpoints, RestoreFrom, RestoredFrom, events,
 };
 use crate::CheckpointStore;
 use crate::coordinator::{
@@ -17,13 +21,22 @@ use crate::coordinator::{
 };
 use crate::job::Job;
 use crate::restart::{RestartDecision, Restarts};
-use crate::task::TaskReport;
+use crate::task::{CheckpointAck, TaskReport};
 
 /// Milliseconds between two tries of the final checkpoint.
 const FINAL_RETRY_MS: i64 = 100;
 
 /// Milliseconds that the end of a job waits for deletions.
 const LAST_CLEANING_MS: i64 = 10_000;
+
+/// Closes the inbox of a loop that has ended, however it did: those who wait for answers learn of it.
+struct Closing(Arc<Inbox>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
 
 /// Runs a job to its end: run after run, each from the latest completed checkpoint.
 pub(crate) struct Master<'a> {
@@ -40,12 +53,35 @@ impl Master<'_> {
     /// # Errors
     /// The last run's failure when no restart follows; `Fenced` when a newer attempt has taken over.
     pub(crate) async fn run(mut self) -> Result<JobOutcome> {
+        let _closing = Closing(Arc::clone(&self.inbox));
         self.job.check()?;
         let mut restarts = Restarts::new(self.settings.restart.clone())?;
-        let (attempt, storage, mut coordination, initial) = self.prepare().await?;
+        let journal = Rc::new(RefCell::new(Journal::new(
+            self.settings.job_id.clone(),
+            self.parts.clock.now_ms(),
+        )));
+        let (attempt, storage, mut coordination, initial) = self.prepare(&journal).await?;
+        let named = match &self.settings.restore {
+            RestoreFrom::Path(path) => Some(path.clone()),
+            RestoreFrom::Nothing | RestoreFrom::Latest => None,
+        };
         let mut restored = initial.clone();
         let mut run = 0;
         loop {
+            {
+                let mut journal = journal.borrow_mut();
+                (journal.attempt, journal.run, journal.state) = (attempt, run, JobState::Starting);
+                journal.restored = restored.as_ref().map(|restored| {
+                    let id = restored.metadata.checkpoint;
+                    let first = initial.as_ref().map(|i| i.metadata.checkpoint) == Some(id);
+                    let store = coordination.as_ref().map(|c| &c.store);
+                    let path = match &named {
+                        Some(path) if first => Some(path.clone()),
+                        _ => store.and_then(|store| store.location(id)),
+                    };
+                    RestoredFrom { id, path }
+                });
+            }
             let started = RunStart {
                 job: self.job,
                 settings: self.settings,
@@ -64,7 +100,8 @@ impl Master<'_> {
             });
             let end = match started.launch(self.host) {
                 Ok(launched) => {
-                    self.drive(run, launched, restored.as_ref(), coordination.as_mut())
+                    let coordination = coordination.as_mut();
+                    self.drive(run, launched, restored.as_ref(), coordination, &journal)
                         .await
                 }
                 Err(error) => RunEnd::Failed(error),
@@ -99,12 +136,18 @@ impl Master<'_> {
                 }
                 RestartDecision::Restart { after, .. } => {
                     let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                    let reason = error.to_string();
                     self.tell(JobEvent::RunFailed {
                         error,
                         restart_in_ms: Some(after_ms),
                     });
                     let until = now_ms.saturating_add(i64::try_from(after_ms).unwrap_or(i64::MAX));
-                    if self.pause(until, coordination.as_mut()).await {
+                    journal.borrow_mut().state = JobState::Restarting {
+                        reason,
+                        failed_ms: now_ms,
+                        restart_ms: until,
+                    };
+                    if self.pause(until, coordination.as_mut(), &journal).await {
                         return self.ended(JobStatus::Cancelled, coordination, run).await;
                     }
                 }
@@ -145,6 +188,7 @@ impl Master<'_> {
     /// Takes an attempt number, finds the checkpoint to start from, and makes the coordinator.
     async fn prepare(
         &self,
+        journal: &Rc<RefCell<Journal>>,
     ) -> Result<(
         Attempt,
         Arc<dyn CheckpointStorage>,
@@ -209,6 +253,10 @@ impl Master<'_> {
             aborted: 0,
             cleaning: 0,
             last_deletions: Vec::new(),
+            journal: Rc::clone(journal),
+            waiting: BTreeMap::new(),
+            requests: 0,
+            overdue: BTreeMap::new(),
         };
         Ok((start.attempt, store.storage(), Some(coordination), restored))
     }
@@ -220,6 +268,7 @@ impl Master<'_> {
         run: Run,
         restored: Option<&LoadedCheckpoint>,
         mut coordination: Option<&mut Coordination>,
+        journal: &RefCell<Journal>,
     ) -> RunEnd {
         let mut tasks = RunTasks::new(number, run, self.next_random());
         loop {
@@ -256,23 +305,60 @@ impl Master<'_> {
                 }
                 (Some(Message::Task { run, task, report }), coordination) => {
                     if run == number {
-                        self.on_report(&mut tasks, task, report, restored, coordination);
+                        self.on_report(&mut tasks, task, report, restored, coordination, journal);
                     } else if let Some(coordination) = coordination {
                         tasks.late_report(coordination, task, report);
                     }
                 }
                 (Some(Message::Fact(fact)), Some(coordination)) => tasks.handle(coordination, fact),
-                (Some(Message::Trigger(trigger)), Some(coordination)) => {
-                    tasks.handle(coordination, Fact::Trigger(trigger));
-                }
                 (Some(Message::Warning(error)), _) => self.tell(JobEvent::Warning(error)),
                 (Some(Message::Cancel), _) => tasks.stop(RunEnd::Cancelled),
-                (None | Some(Message::Fact(_) | Message::Trigger(_)), None) => {}
+                (Some(Message::Ask(ask)), coordination) => {
+                    if tasks.end.is_some() {
+                        journal.borrow_mut().state = JobState::Stopping;
+                    }
+                    if let Some((coordination, fact)) =
+                        self.answer(ask, Some(&tasks.run), coordination, journal)
+                    {
+                        tasks.handle(coordination, fact);
+                    }
+                }
+                (None | Some(Message::Fact(_)), None) => {}
             }
             if tasks.final_failed {
                 tasks.final_failed = false;
                 tasks.final_retry_ms =
                     Some(self.parts.clock.now_ms().saturating_add(FINAL_RETRY_MS));
+            }
+        }
+    }
+
+    /// Answers what can be answered at once; otherwise returns what the coordinator must be told.
+    fn answer<'c>(
+        &self,
+        ask: Ask,
+        run: Option<&Run>,
+        coordination: Option<&'c mut Coordination>,
+        journal: &RefCell<Journal>,
+    ) -> Option<(&'c mut Coordination, Fact<CheckpointAck>)> {
+        match (ask, coordination) {
+            (Ask::Status { reply }, coordination) => {
+                let report = match coordination {
+                    Some(coordination) => coordination.report(run),
+                    None => journal.borrow().report(self.parts.clock.now_ms()),
+                };
+                // Who no longer waits is not told.
+                drop(reply.send(Ok(report)));
+                None
+            }
+            (Ask::Checkpoint { trigger, reply }, Some(coordination)) => {
+                let fact = coordination.request(trigger, reply);
+                Some((coordination, fact))
+            }
+            (Ask::Checkpoint { reply, .. }, None) => {
+                let error = Error::config("the job has no checkpoint storage");
+                drop(reply.send(Err(error)));
+                None
             }
         }
     }
@@ -284,6 +370,7 @@ impl Master<'_> {
         report: TaskReport,
         restored: Option<&LoadedCheckpoint>,
         coordination: Option<&mut Coordination>,
+        journal: &RefCell<Journal>,
     ) {
         match report {
             TaskReport::Running { positions } => {
@@ -291,6 +378,7 @@ impl Master<'_> {
                 tasks.running.insert(task);
                 if tasks.running.len() == tasks.run.mailboxes.len() && tasks.end.is_none() {
                     let restored = restored.map(|loaded| loaded.metadata.checkpoint);
+                    journal.borrow_mut().state = JobState::Running;
                     self.tell(JobEvent::Running {
                         restored,
                         positions: std::mem::take(&mut tasks.positions),
@@ -333,7 +421,12 @@ impl Master<'_> {
     }
 
     /// Waits before a restart; returns whether the job was cancelled meanwhile.
-    async fn pause(&self, until_ms: i64, mut coordination: Option<&mut Coordination>) -> bool {
+    async fn pause(
+        &self,
+        until_ms: i64,
+        mut coordination: Option<&mut Coordination>,
+        journal: &RefCell<Journal>,
+    ) -> bool {
         loop {
             match self
                 .inbox
@@ -364,7 +457,15 @@ impl Master<'_> {
                     }
                 }
                 Some(Message::Warning(error)) => self.tell(JobEvent::Warning(error)),
-                Some(Message::Task { .. } | Message::Trigger(_)) => {}
+                Some(Message::Ask(ask)) => {
+                    let coordination = coordination.as_deref_mut();
+                    if let Some((coordination, fact)) =
+                        self.answer(ask, None, coordination, journal)
+                    {
+                        coordination.handle(None, fact);
+                    }
+                }
+                Some(Message::Task { .. }) => {}
             }
         }
     }
@@ -383,6 +484,7 @@ impl Master<'_> {
             aborted: 0,
         };
         if let Some(mut coordination) = coordination {
+            coordination.journal.borrow_mut().state = JobState::Stopping;
             let mut effects = coordination.handle(None, Fact::Stop { status });
             for metadata in std::mem::take(&mut coordination.last_deletions) {
                 if let Err(error) = coordination.store.discard(metadata).await {
@@ -405,6 +507,10 @@ impl Master<'_> {
                 {
                     None => break,
                     Some(Message::Fact(fact)) => coordination.handle(None, fact),
+                    Some(Message::Ask(Ask::Status { reply })) => {
+                        drop(reply.send(Ok(coordination.report(None))));
+                        Vec::new()
+                    }
                     Some(_) => Vec::new(),
                 };
             }

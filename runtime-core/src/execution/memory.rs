@@ -106,6 +106,10 @@ impl CheckpointStore for MemoryCheckpoints {
         Box::pin(ready(found.map(|metadata| metadata.map(loaded))))
     }
 
+    fn location(&self, id: CheckpointId) -> Option<String> {
+        Some(checkpoint_storage::layout::checkpoint_folder(id))
+    }
+
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         let result = self.attempt_of(&metadata).and_then(|()| {
             let mut kept = self.lock();

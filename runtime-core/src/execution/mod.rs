@@ -4,25 +4,34 @@
 //! facts for the [coordinator](crate::coordinator), carries out its actions, and after a failure starts the next run from
 //! the latest completed checkpoint. [`LocalExecution`] gives each subtask a thread; `testing::Driver` (feature `testing`) steps everything on one.
 mod checkpoints;
+mod control;
 mod coordination;
 mod events;
 mod failpoints;
 mod folder;
 mod inbox;
+mod journal;
 mod launch;
 mod local;
 mod master;
 mod memory;
+mod report;
 mod run_tasks;
 mod settings;
 
+pub use crate::coordinator::SavepointFormat;
 pub use checkpoint_storage::TokioExecutor;
 pub use checkpoints::{CheckpointStore, LoadedCheckpoint, StoreStart};
+pub use control::{CheckpointDone, JobControl, Reply};
 pub use events::{CheckpointStats, JobEvent, JobEvents, NoEvents};
 pub use failpoints::{Failpoint, Failpoints};
 pub use folder::FolderCheckpoints;
 pub use local::{JobHandle, LocalExecution};
 pub use memory::MemoryCheckpoints;
+pub use report::{
+    CheckpointRecord, JobReport, JobState, MissingSubtask, PendingReport, RestoredFrom,
+    SubtaskRecord,
+};
 pub use settings::{ExecutionSettings, JobOutcome, JobParts, RestoreFrom};
 
 #[cfg(feature = "testing")]

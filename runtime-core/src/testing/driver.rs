@@ -8,7 +8,9 @@ use state_api::{Error, Executor, ManualClock, Result};
 
 use super::StepExecutor;
 use crate::channel::Signal;
-use crate::execution::{ExecutionSettings, Host, Inbox, JobOutcome, JobParts, Launch, Master};
+use crate::execution::{
+    ExecutionSettings, Host, Inbox, JobControl, JobOutcome, JobParts, Launch, Master,
+};
 use crate::job::Job;
 use crate::task::{Progress, Subtask};
 
@@ -24,6 +26,8 @@ pub struct Driver {
     budget: usize,
     max_steps: u64,
     steps: u64,
+    /// Of the next run.
+    inbox: Arc<Inbox>,
 }
 
 /// A subtask with the signal that wakes it.
@@ -65,6 +69,7 @@ impl Driver {
             budget: 16,
             max_steps: 10_000_000,
             steps: 0,
+            inbox: Inbox::new(),
         }
     }
 
@@ -94,6 +99,14 @@ impl Driver {
         self.steps
     }
 
+    /// Returns what asks things of the job that runs next.
+    ///
+    /// A listener of the job may ask; answers are there after the run at the latest.
+    #[must_use]
+    pub fn control(&self) -> JobControl {
+        JobControl::new(Arc::clone(&self.inbox))
+    }
+
     fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;
@@ -117,7 +130,7 @@ impl Driver {
             seed: self.seed,
             ..parts
         };
-        let inbox = Inbox::new();
+        let inbox = std::mem::replace(&mut self.inbox, Inbox::new());
         let executor = StepExecutor::new();
         let subtasks = Subtasks::default();
         let mut host = subtasks.clone();
