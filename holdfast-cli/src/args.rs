@@ -1,9 +1,12 @@
 //! The command line.
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use runtime_core::config::parse_duration;
 
+use crate::control::protocol::Format;
 use crate::failure::{EXIT_CODES, Exit, Failure, one_line};
 use crate::terminal;
 
@@ -24,6 +27,18 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Kill a job twice, and compare its result with that of a run that was never killed
     Demo(DemoArgs),
+    /// Say how a running job stands
+    Status(AskArgs),
+    /// Say what a job's checkpoints wait for, and what the last ones cost
+    Explain(ExplainArgs),
+    /// Take a checkpoint of a running job now
+    Checkpoint(CheckpointArgs),
+    /// Take a savepoint of a running job: a checkpoint of your own, that stays until you delete it
+    Savepoint(SavepointArgs),
+    /// Stop a running job with a savepoint
+    Stop(StopArgs),
+    /// End a running job at once; its last checkpoint stays
+    Cancel(AskArgs),
     /// List jobs and their checkpoints
     List(ListArgs),
     /// Show what is in a checkpoint
@@ -117,6 +132,15 @@ pub(crate) struct RunArgs {
     /// Set any option
     #[arg(short = 'D', value_name = "OPTION=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Where the job listens for `holdfast status` and the like [default: a folder of this user's]
+    #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Don't listen: the job can be controlled by signals only
+    #[arg(long)]
+    pub(crate) no_socket: bool,
+    /// Longest time for the last checkpoint at SIGTERM; after it the job is cancelled
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
+    pub(crate) stop_timeout: Duration,
     /// Write what happens to the standard output, one JSON object a line (what the demo reads)
     #[arg(long, hide = true, requires = "output")]
     pub(crate) events: bool,
@@ -186,6 +210,114 @@ pub(crate) struct ShowArgs {
     /// List every object
     #[arg(long)]
     pub(crate) objects: bool,
+}
+
+const JOB: &str = "\
+JOB is the id of a job that this user runs (its name, unless --job-id said otherwise) or the path of its socket. It may be
+left out when one job runs. Paths go to the standard output, everything else to the standard error.";
+
+/// What every command that asks a running job takes.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{JOB}\n\n{EXIT_CODES}"))]
+pub(crate) struct AskArgs {
+    /// Which job, by its id or by the path of its socket; may be left out when one runs
+    pub(crate) job: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Longest time to wait for the answer, such as 30s [default: 10s to say how it stands, none for the rest]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  holdfast explain
+  holdfast explain flights --checkpoint 12
+
+{JOB}\n\n{EXIT_CODES}"))]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Only this one, of those under way and the last that ended
+    #[arg(long, value_name = "ID")]
+    pub(crate) checkpoint: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  holdfast checkpoint
+  holdfast checkpoint flights --full
+
+{JOB}\n\n{EXIT_CODES}"))]
+pub(crate) struct CheckpointArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Refer to nothing that an earlier checkpoint wrote
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  holdfast savepoint flights --target savepoints
+  path=$(holdfast savepoint flights) && holdfast show \"$path\"
+
+The path of the savepoint is the last line of the standard output. Ctrl-C leaves the savepoint to the job.
+
+{JOB}\n\n{EXIT_CODES}"))]
+pub(crate) struct SavepointArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Folder that the savepoint's own folder is made in [default: execution.checkpointing.savepoint-dir of the job]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) target: Option<String>,
+    /// How it is written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "canonical")]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  holdfast stop flights --target savepoints      with a savepoint
+  holdfast stop flights --drain                  every window and timer fires first: for the end of a job, not for a pause
+  holdfast stop flights --no-savepoint           with a last checkpoint of its own, as at SIGTERM
+
+If there is no savepoint, the job goes on. The path to go on from is the last line of the standard output.
+
+{JOB}\n\n{EXIT_CODES}"))]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Let event time run to its end first, so that every window and timer fires
+    #[arg(long, conflicts_with = "no_savepoint")]
+    pub(crate) drain: bool,
+    /// Take a last checkpoint instead of a savepoint
+    #[arg(long, conflicts_with_all = ["target", "format"])]
+    pub(crate) no_savepoint: bool,
+    /// Folder that the savepoint's own folder is made in [default: execution.checkpointing.savepoint-dir of the job]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) target: Option<String>,
+    /// How the savepoint is written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "canonical")]
+    pub(crate) format: Format,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    if text.trim().ends_with(|last: char| last.is_ascii_digit()) {
+        // Flink's milliseconds are not what a person means.
+        return Err(format!("name a unit, as in {}s", text.trim()));
+    }
+    let time = parse_duration(text)?;
+    if time.is_zero() {
+        Err("it must be longer than 0".into())
+    } else {
+        Ok(time)
+    }
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -14,21 +14,27 @@ pub(crate) enum Exit {
     Usage = 2,
     /// A checkpoint is damaged.
     Damaged = 3,
+    /// The job that was to be asked does not run, or ended before it answered.
+    NotRunning = 4,
+    /// The job that was asked gave no answer in time.
+    NoAnswer = 5,
     /// A newer attempt of the job has taken over.
     Fenced = 77,
-    /// Ctrl-C or SIGTERM.
+    /// Ctrl-C, `holdfast cancel`, or SIGTERM when nothing could be kept.
     Interrupted = 130,
 }
 
 /// The exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0    done
+  0    done; or the job was stopped, by SIGTERM or `holdfast stop`, with all that it had read in a checkpoint
   1    failed while running
   2    wrong arguments or configuration; nothing was begun
   3    a checkpoint is damaged
+  4    the job that was asked does not run, or ended before it answered
+  5    the job that was asked did not answer in time
   77   a newer run of the job has taken over
-  130  interrupted by Ctrl-C or SIGTERM";
+  130  interrupted by Ctrl-C or `holdfast cancel`, or by SIGTERM with nothing kept";
 
 /// Why a command did not succeed: one line and an exit code.
 #[derive(Debug)]
@@ -64,6 +70,12 @@ impl Failure {
     /// Returns what went wrong, in one line.
     pub(crate) fn line(&self) -> &str {
         self.line.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the exit code.
+    #[cfg(test)]
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
     }
 
     /// Prints the line and returns the exit code.

@@ -6,9 +6,12 @@
 //! | `run` | a job in this process |
 //! | `flights`, `wordcount` | the built-in jobs |
 //! | `demo` | a job that is killed twice, compared with one that is not |
+//! | `control` | the socket of a running job, and who talks over it |
+//! | `operate` | commands that ask something of a running job |
 //! | `inspect` | listings of checkpoints, and what is in one |
 //! | `failure` | errors as one line, and exit codes |
 mod args;
+mod control;
 mod date;
 mod demo;
 mod failure;
@@ -16,6 +19,7 @@ mod flights;
 mod input;
 mod inspect;
 mod logging;
+mod operate;
 mod run;
 mod terminal;
 mod wordcount;
@@ -46,6 +50,12 @@ fn dispatch(cli: args::Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(args) => run::run(*args),
         Command::Demo(args) => demo::run(&args),
+        Command::Status(args) => operate::status(&args),
+        Command::Explain(args) => operate::explain(&args),
+        Command::Checkpoint(args) => operate::checkpoint(&args),
+        Command::Savepoint(args) => operate::savepoint(&args),
+        Command::Stop(args) => operate::stop(&args),
+        Command::Cancel(args) => operate::cancel(&args),
         Command::List(args) => inspect::list(&args),
         Command::Show(args) => inspect::show(&args),
     }

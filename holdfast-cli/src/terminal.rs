@@ -61,6 +61,17 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", grouped(number))
 }
 
+/// Writes a span of milliseconds with the two units that tell the most.
+pub(crate) fn span(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds}.{} s", ms % 1000 / 100),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", grouped(seconds / 86_400), seconds / 3600 % 24),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +85,11 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(5 << 30), "5.0 GiB");
+        let spans = [0, 59_999, 123_000, 7_260_000, 90_000_000].map(span);
+        assert_eq!(
+            spans,
+            ["0.0 s", "59.9 s", "2 min 3 s", "2 h 1 min", "1 d 1 h"].map(str::to_owned)
+        );
         assert_eq!(counted(1, "record"), "1 record");
         assert_eq!(counted(1200, "record"), "1,200 records");
     }

@@ -40,7 +40,8 @@ impl Worker {
             Failure::failed(format!("the job's process can't be started: {error}"))
         };
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
-            .args(["run", "flights", "--events", "--backend", backend])
+            .args(["run", "flights", "--events", "--no-socket"])
+            .args(["--backend", backend])
             .arg("--input")
             .arg(input)
             .arg("--output")

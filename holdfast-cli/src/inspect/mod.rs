@@ -8,6 +8,7 @@ mod table;
 
 pub(crate) use list::list;
 pub(crate) use show::show;
+pub(crate) use table::Table;
 
 use tokio::runtime::Runtime;
 

@@ -1,6 +1,9 @@
 //! `holdfast run`: a built-in job in this process.
+mod control;
 mod event;
+mod job_report;
 mod listener;
+mod listening;
 mod output;
 mod settings;
 mod signals;
@@ -21,14 +24,18 @@ use state_api::{Error, ErrorKind, SystemClock};
 use tokio::runtime::Runtime;
 
 use crate::args::{JobName, RunArgs};
+use crate::control::protocol::{Ending, Taken};
 use crate::failure::{Exit, Failure, plain};
 use crate::flights::{self, FlightsInput};
 use crate::input::Reading;
 use crate::terminal::{counted, say};
 use crate::wordcount::{self, TextInput};
+use control::{Asked, RunningJob};
 use listener::Listener;
+use listening::{Listening, Place};
 use output::Output;
 use settings::Settings;
+use signals::{OnSignal, Signals};
 use store::Checkpoints;
 
 /// Runs a job to its end.
@@ -47,6 +54,8 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         output.check_unused()?;
     }
     output.check_writable()?;
+    let job_id = settings.execution.job_id.clone();
+    let (place, unlistened) = Place::of(&args, job_id.as_str())?;
 
     let reading = Reading::new(args.events);
     let mut job = Job::new(args.job.as_str()).parallelism(settings.parallelism.parallelism);
@@ -61,7 +70,11 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
             .iter()
             .map(|warning| format!("warning: {warning}"));
         let notes = found.note.iter().map(|note| format!("note: {note}"));
-        warnings.chain(notes).for_each(|line| say(&line));
+        let unlistened = unlistened.map(|told| format!("warning: {told}"));
+        warnings
+            .chain(notes)
+            .chain(unlistened)
+            .for_each(|line| say(&line));
     }
 
     let listener = Arc::new(Listener::new(quiet, Arc::clone(&reading)));
@@ -71,12 +84,33 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     parts.failpoints = strike::failpoints(&args.failpoint);
     parts.seed = unpredictable();
     let retention = settings.execution.checkpointing.retention;
+    // Before the job runs: whoever sees it run may send a signal.
+    let signals = Signals::listen(&io)?;
     let handle = LocalExecution::start(job, settings.execution, parts, io.handle())?;
-    let interrupted = signals::cancel_on_interrupt(&io, handle.canceller())?;
+    let asked = Asked::default();
+    let listening = Listening::start(io.handle(), place, |end| RunningJob {
+        control: handle.control(),
+        asked: asked.clone(),
+        reading: Arc::clone(&reading),
+        checkpoints: checkpoints.in_words(),
+        end,
+    });
+    let kept_at_stop = checkpoints.outlive() && retention.keeps(JobStatus::Suspended);
+    signals.control(
+        &io,
+        OnSignal {
+            control: handle.control(),
+            asked: asked.clone(),
+            unlisten: listening.unlisten(),
+            stop_within: kept_at_stop.then_some(args.stop_timeout),
+            nothing_kept: checkpoints.why_nothing_is_kept(),
+        },
+    );
     if quiet {
         io.spawn(listener::report_progress(Arc::clone(&listener)));
     }
     let outcome = handle.wait();
+    let stopped = asked.stop();
     let status = match &outcome {
         Ok(outcome) => outcome.status,
         Err(_) => JobStatus::Failed,
@@ -89,7 +123,34 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
                 .and_then(|id| checkpoints.path_of(id))
         })
         .flatten();
-    let result = conclude(outcome, interrupted.was(), &listener, &output, kept, quiet);
+    let ending = Ending {
+        kept: stopped
+            .as_ref()
+            .and_then(|(taken, _)| taken.path.clone())
+            .or(kept),
+        taken: stopped.as_ref().map(|(taken, _)| taken.clone()),
+        resume: None,
+    };
+    let ending = Ending {
+        resume: ending.kept.as_ref().map(|path| {
+            let from_path = ending.taken.as_ref().is_some_and(Taken::is_savepoint);
+            resume_command(std::env::args(), if from_path { path } else { "latest" })
+        }),
+        ..ending
+    };
+    let told = match &outcome {
+        Ok(_) => Ok(ending.clone()),
+        Err(error) if error.kind() == ErrorKind::Cancelled => Ok(ending.clone()),
+        Err(error) => Err(plain(error)),
+    };
+    let end = End {
+        asked: asked.was(),
+        drained: stopped.is_some_and(|(_, drained)| drained),
+        ending,
+        quiet,
+    };
+    let result = conclude(outcome, &end, &listener, &output);
+    io.block_on(listening.finish(told));
     // What is still being written to a store that hangs is not waited for.
     io.shutdown_background();
     result
@@ -160,71 +221,98 @@ fn rows(
     })
 }
 
+/// What is known of the end of a job beside its outcome.
+struct End {
+    /// Whether somebody asked for it.
+    asked: bool,
+    /// Whether event time ran to its end before.
+    drained: bool,
+    ending: Ending,
+    quiet: bool,
+}
+
 /// Says how the job ended.
 fn conclude(
     outcome: state_api::Result<JobOutcome>,
-    interrupted: bool,
+    end: &End,
     listener: &Listener,
     output: &Output,
-    kept: Option<String>,
-    quiet: bool,
 ) -> Result<(), Failure> {
-    let resume = || {
-        kept.as_ref()
-            .map(|_| resume_command(std::env::args()))
-            .unwrap_or_default()
-    };
+    let kept = end.ending.kept.as_deref();
+    let resume = end.ending.resume.as_deref().unwrap_or_default();
     if outcome.is_ok() {
         listener.say_held();
     }
     match outcome {
+        Ok(outcome) if end.ending.taken.is_some() && outcome.status != JobStatus::Cancelled => {
+            say_stopped(end);
+            Ok(())
+        }
         Ok(outcome) if outcome.status == JobStatus::Finished => {
             listener.finished();
-            if !quiet {
-                let records = counted(listener.records(), "record");
-                let restarts = match outcome.restarts {
-                    0 => String::new(),
-                    n => format!(", {}", counted(u64::from(n), "restart")),
-                };
-                say(&format!(
-                    "finished: {records} read{restarts}; {}",
-                    output.summary()
-                ));
-                if let Some(path) = kept {
-                    let count = counted(outcome.checkpoints, "checkpoint");
-                    say(&format!(
-                        "{count}; the last one is {path} (holdfast show {path})"
-                    ));
-                }
+            if !end.quiet {
+                say_finished(&outcome, listener, output, kept);
             }
             Ok(())
         }
         Ok(_) => {
-            let told = match &kept {
-                Some(path) => format!(
-                    "interrupted; the last checkpoint is {path}; go on with: {}",
-                    resume()
-                ),
+            let told = match kept {
+                Some(path) => {
+                    format!("interrupted; the last checkpoint is {path}; go on with: {resume}")
+                }
                 None => "interrupted; there is no checkpoint to go on from".to_owned(),
             };
             say(&told);
             Err(Failure::silent(Exit::Interrupted))
         }
-        Err(error) if error.kind() == ErrorKind::Cancelled && !interrupted => {
+        Err(error) if error.kind() == ErrorKind::Cancelled && !end.asked => {
             // Whoever read the rows has seen enough, as in `holdfast run … | head`.
             Ok(())
         }
         Err(error) => {
-            if let Some(path) = &kept
+            if let Some(path) = kept
                 && error.kind() != ErrorKind::Fenced
             {
                 say(&format!(
-                    "note: the last checkpoint is {path}; go on from it with: {}",
-                    resume()
+                    "note: the last checkpoint is {path}; go on from it with: {resume}"
                 ));
             }
             Err(failure_of(error))
         }
+    }
+}
+
+fn say_stopped(end: &End) {
+    let stopped = if end.drained {
+        "drained and stopped"
+    } else {
+        "stopped"
+    };
+    let taken = end.ending.taken.as_ref();
+    let kind = taken.map_or("checkpoint", |taken| taken.kind.as_str());
+    say(&match (&end.ending.kept, &end.ending.resume) {
+        (Some(path), Some(resume)) => {
+            format!("{stopped} with {kind} {path}; go on with: {resume}")
+        }
+        _ => format!("{stopped} with a {kind} that does not outlive the process"),
+    });
+}
+
+fn say_finished(outcome: &JobOutcome, listener: &Listener, output: &Output, kept: Option<&str>) {
+    let records = counted(listener.records(), "record");
+    let restarts = match outcome.restarts {
+        0 => String::new(),
+        n => format!(", {}", counted(u64::from(n), "restart")),
+    };
+    say(&format!(
+        "finished: {records} read{restarts}; {}",
+        output.summary()
+    ));
+    if let Some(path) = kept {
+        let count = counted(outcome.checkpoints, "checkpoint");
+        say(&format!(
+            "{count}; the last one is {path} (holdfast show {path})"
+        ));
     }
 }
 
@@ -240,8 +328,8 @@ fn failure_of(error: Error) -> Failure {
     }
 }
 
-/// Returns the command line that goes on from the last checkpoint.
-fn resume_command(arguments: impl Iterator<Item = String>) -> String {
+/// Returns the command line that goes on from a checkpoint.
+fn resume_command(arguments: impl Iterator<Item = String>, from: &str) -> String {
     let mut words = Vec::new();
     let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
@@ -251,7 +339,7 @@ fn resume_command(arguments: impl Iterator<Item = String>) -> String {
             words.push(quoted(&word));
         }
     }
-    words.push("--from latest".into());
+    words.push(format!("--from {}", quoted(from)));
     words.join(" ")
 }
 
@@ -288,7 +376,8 @@ mod tests {
 
     #[test]
     fn the_command_to_go_on_with_replaces_where_to_start_from() {
-        let command = |words: &[&str]| resume_command(words.iter().map(|word| (*word).to_owned()));
+        let command =
+            |words: &[&str]| resume_command(words.iter().map(|word| (*word).to_owned()), "latest");
         assert_eq!(
             command(&[
                 "holdfast", "run", "flights", "--from", "a/chk-1", "--input", "my file"
@@ -298,6 +387,11 @@ mod tests {
         assert_eq!(
             command(&["holdfast", "--from=latest", "it's"]),
             r"holdfast 'it'\''s' --from latest"
+        );
+        let words = ["holdfast", "run"].map(str::to_owned).into_iter();
+        assert_eq!(
+            resume_command(words, "/a b/savepoint-1"),
+            "holdfast run --from '/a b/savepoint-1'"
         );
     }
 }

@@ -1,47 +1,135 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use runtime_core::execution::{CheckpointDone, JobControl};
+use state_api::ErrorKind;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::failure::{Exit, Failure};
+use super::control::Asked;
+use super::job_report::taken;
+use super::listening::Unlisten;
+use crate::failure::{Exit, Failure, plain};
+use crate::terminal::say;
 
-/// Whether the process was asked to stop.
-#[derive(Clone, Default)]
-pub(crate) struct Interrupted(Arc<AtomicBool>);
+/// Time between the first two tries of a last checkpoint; it doubles from one to the next.
+const AGAIN: Duration = Duration::from_millis(200);
 
-impl Interrupted {
-    pub(crate) fn was(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+/// The longest such time.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// What a signal does to a job.
+pub(super) struct OnSignal {
+    pub(super) control: JobControl,
+    pub(super) asked: Asked,
+    pub(super) unlisten: Unlisten,
+    /// How long SIGTERM waits for a last checkpoint; `None` when nothing would outlive the process.
+    pub(super) stop_within: Option<Duration>,
+    /// Why nothing would.
+    pub(super) nothing_kept: &'static str,
+}
+
+/// The signals that ask a process to end.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Interrupt,
+    Terminate,
+}
+
+impl Signals {
+    /// Begins to listen: from here on a signal does not end the process.
+    ///
+    /// # Errors
+    /// When the signals can't be listened to.
+    pub(super) fn listen(io: &Runtime) -> Result<Self, Failure> {
+        let _entered = io.enter();
+        let deaf = |error: std::io::Error| {
+            Failure::failed(format!("signals can't be listened to: {error}"))
+        };
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(deaf)?,
+            terminate: signal(SignalKind::terminate()).map_err(deaf)?,
+        })
+    }
+
+    /// Makes Ctrl-C cancel the job, and SIGTERM stop it with a last checkpoint; the signal after a cancel ends the process at once.
+    pub(super) fn control(mut self, io: &Runtime, job: OnSignal) {
+        io.spawn(async move {
+            if self.next().await == Kind::Terminate {
+                job.stop(&mut self).await;
+            }
+            job.asked.to_end();
+            job.control.cancel();
+            self.next().await;
+            // Nothing that the job does now is worth waiting for.
+            job.unlisten.now();
+            std::process::exit(Exit::Interrupted as i32);
+        });
+    }
+
+    async fn next(&mut self) -> Kind {
+        tokio::select! {
+            _ = self.interrupt.recv() => Kind::Interrupt,
+            _ = self.terminate.recv() => Kind::Terminate,
+        }
     }
 }
 
-/// Calls a function at Ctrl-C or SIGTERM; a second one ends the process at once.
-///
-/// # Errors
-/// When the signals can't be listened to.
-pub(crate) fn cancel_on_interrupt(
-    io: &Runtime,
-    cancel: impl Fn() + Send + 'static,
-) -> Result<Interrupted, Failure> {
-    let interrupted = Interrupted::default();
-    let flag = interrupted.clone();
-    let _entered = io.enter();
-    let deaf =
-        |error: std::io::Error| Failure::failed(format!("signals can't be listened to: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
-    io.spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if flag.0.swap(true, Ordering::AcqRel) {
-                std::process::exit(Exit::Interrupted as i32);
-            }
-            cancel();
+impl OnSignal {
+    /// Stops the job; returns when it must be cancelled instead, and never when it stops.
+    async fn stop(&self, signals: &mut Signals) {
+        let Some(within) = self.stop_within else {
+            say(&format!(
+                "SIGTERM: {}, so nothing is kept",
+                self.nothing_kept
+            ));
+            return;
+        };
+        say(&format!(
+            "SIGTERM: stopping with a last checkpoint, within {within:?}; another signal cancels at once"
+        ));
+        let until = Instant::now() + within;
+        tokio::select! {
+            stopped = timeout_at(until, self.last_checkpoint()) => match stopped {
+                Ok(Some(done)) => {
+                    self.asked.stopped_with(taken(&done), false);
+                    // The end of the job is waited for elsewhere; it has the rest of the time.
+                    tokio::select! {
+                        () = tokio::time::sleep_until(until) => {
+                            say(&format!("warning: the job has not ended {within:?} after SIGTERM: cancelling it"));
+                        }
+                        _ = signals.next() => say("cancelling at once"),
+                    }
+                }
+                // It ends by itself.
+                Ok(None) => {}
+                Err(_) => say(&format!("warning: there was no last checkpoint within {within:?}: cancelling")),
+            },
+            _ = signals.next() => say("cancelling at once"),
         }
-    });
-    Ok(interrupted)
+    }
+
+    /// Takes a last checkpoint, trying again for as long as it is waited for; `None` when the job ends before.
+    async fn last_checkpoint(&self) -> Option<CheckpointDone> {
+        let mut again = AGAIN;
+        loop {
+            match self.control.stop_with_checkpoint().await {
+                Ok(done) => return Some(done),
+                Err(error) if error.kind() == ErrorKind::Cancelled => return None,
+                // Why each of the next fails is told as for every checkpoint.
+                Err(error) if again == AGAIN => say(&format!(
+                    "warning: no last checkpoint yet, trying again: {}",
+                    plain(&error)
+                )),
+                Err(_) => {}
+            }
+            sleep(again).await;
+            again = LONGEST.min(again * 2);
+        }
+    }
 }

@@ -106,6 +106,29 @@ impl Checkpoints {
         format!("checkpoints: every {interval:?} {place}; {kept}")
     }
 
+    /// Says in a few words where checkpoints go, for whoever asks the running job.
+    pub(crate) fn in_words(&self) -> String {
+        let announced = self.announcement();
+        let told = announced
+            .strip_prefix("checkpoints: ")
+            .unwrap_or(&announced);
+        told.split("; ").next().unwrap_or(told).to_owned()
+    }
+
+    /// Tells whether what is written outlives the process, unless it is deleted at the end.
+    pub(crate) fn outlive(&self) -> bool {
+        matches!(self.place, Place::Folder { .. })
+    }
+
+    /// Says why a last checkpoint would be of no use.
+    pub(crate) fn why_nothing_is_kept(&self) -> &'static str {
+        match &self.place {
+            Place::Nowhere => "checkpoints are off (--checkpoints DIR turns them on)",
+            Place::Memory => "checkpoints are in memory",
+            Place::Folder { .. } => "checkpoints are deleted when the job is stopped (--retain)",
+        }
+    }
+
     /// Looks at what is there, and whether checkpoints can be written.
     ///
     /// # Errors

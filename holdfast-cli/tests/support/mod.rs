@@ -1,6 +1,8 @@
 //! Runs the program, and follows what it tells.
 #![allow(dead_code, reason = "each test uses a part of this")]
 
+pub(crate) mod place;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::{Path, PathBuf};
@@ -26,12 +28,23 @@ pub(crate) fn every_nth_flight(folder: &Path, step: usize) -> PathBuf {
     path
 }
 
+thread_local! {
+    /// Where the jobs of a test listen: those of another are not to be found there.
+    static SOCKETS: tempfile::TempDir = tempfile::Builder::new().prefix("hf").tempdir().unwrap();
+}
+
+/// The folder that the jobs of this test listen in.
+pub(crate) fn sockets() -> PathBuf {
+    SOCKETS.with(|place| place.path().join("holdfast"))
+}
+
 /// Starts to describe a run of the program.
 pub(crate) fn holdfast(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     command
         .args(arguments)
         .env_remove("HOLDFAST_LOG")
+        .env("XDG_RUNTIME_DIR", sockets().parent().unwrap())
         .stdin(Stdio::null());
     command
 }
@@ -119,7 +132,13 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = holdfast(&[&["run", "flights", "--events"], arguments].concat())
+        Self::spawn(&mut holdfast(
+            &[&["run", "flights", "--events"], arguments].concat(),
+        ))
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -164,14 +183,17 @@ impl Worker {
         self.child.wait().unwrap();
     }
 
+    /// Returns what it complains about, line by line.
+    pub(crate) fn error_lines(&mut self) -> impl Iterator<Item = String> + use<> {
+        let errors = BufReader::new(self.child.stderr.take().unwrap());
+        errors.lines().map_while(Result::ok)
+    }
+
     fn errors(&mut self) -> String {
         let mut text = String::new();
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut text)
-            .unwrap();
+        if let Some(mut errors) = self.child.stderr.take() {
+            errors.read_to_string(&mut text).unwrap();
+        }
         text
     }
 

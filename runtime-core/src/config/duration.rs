@@ -28,7 +28,7 @@ const UNITS: &[(&[&str], u64)] = &[
 ///
 /// # Errors
 /// Says in words what is wrong.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if text.starts_with(['P', 'p']) {
         return iso(text)

@@ -35,6 +35,7 @@ mod yaml;
 pub use backend_settings::BackendSettings;
 pub use checkpoint_settings::{CheckpointMode, CheckpointSettings};
 pub use configuration::{Configuration, Origin};
+pub use duration::parse as parse_duration;
 pub use file::Syntax;
 pub use option::{ConfigOption, Support, ValueKind};
 pub use parallelism_settings::ParallelismSettings;
