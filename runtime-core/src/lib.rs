@@ -38,10 +38,12 @@ pub use execution::{
     CheckpointStore, ExecutionSettings, FolderCheckpoints, JobEvent, JobEvents, JobOutcome,
     JobParts, LocalExecution, MemoryCheckpoints, RestoreFrom,
 };
-pub use job::{Job, KeyedStream, Stream};
+pub use job::{Job, KeyedStream, Stream, Watermarks};
 pub use operator::{
-    BroadcastOperator, BroadcastSide, KeyedOperator, Operator, Out, States, Tumbling, Windowed,
+    BroadcastOperator, BroadcastSide, KeyedOperator, Operator, Out, Session, SideOutput, Sliding,
+    States, TimeWindow, Tumbling, TwoInputOperator, WindowFunction, Windowed, Windowing,
 };
 pub use record::{END_OF_TIME, Emit, NO_TIMESTAMP, Record, SplitEvent, Timed};
+pub use task::SnapshotWork;
 #[cfg(feature = "testing")]
 pub use testing::Driver;

@@ -1,5 +1,7 @@
 use state_api::Result;
 
+use crate::operator::SideRecord;
+
 /// A value that flows through a job.
 ///
 /// Implemented for every type that qualifies; records are cloned only where a stream has several consumers.
@@ -43,6 +45,15 @@ pub trait Emit<T> {
     /// # Errors
     /// Those of the operators behind.
     fn emit(&mut self, value: T, time: i64) -> Result<()>;
+
+    /// Takes a record of a side output; drops it if nobody reads that one.
+    ///
+    /// # Errors
+    /// Those of the operators behind.
+    fn emit_side(&mut self, record: SideRecord<'_>, time: i64) -> Result<()> {
+        let _ = (record, time);
+        Ok(())
+    }
 
     /// Takes note of the part that a source reads.
     ///

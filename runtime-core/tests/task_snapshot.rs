@@ -91,7 +91,7 @@ fn snapshot(hangs: bool, alive: &Arc<AtomicUsize>) -> SubtaskSnapshot {
         raw_keyed: Some(Part::new(Some(groups("raw keyed")), alive)),
         operator: Some(Part::new(managed, alive)),
         raw_operator: Some(Part::new(Some(list("raw operator")), alive)),
-        harden: vec![],
+        ..OperatorParts::default()
     };
     set.add(OperatorUid::new("all").unwrap(), parts);
     set

@@ -11,6 +11,7 @@ use super::gate::{Advance, Gate, Polled, Port, Valve};
 use super::key_selector::{Keyed, KeyedPort};
 use super::keyed_core::KeyedCore;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
+use crate::channel::Barrier;
 use crate::operator::{BroadcastOperator, BroadcastSide, Out};
 use crate::record::NO_TIMESTAMP;
 use crate::task::SubtaskSnapshot;
@@ -82,13 +83,10 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
             };
             let Keyed { key, hash, value } = record.value;
             let key = self.keyed.key.of(key, &value);
+            let (mut at, watermark) = self.core.at_record(key, hash)?;
             let mut out = Out::new(self.next.as_mut(), record.time, watermark);
-            self.operator.process(
-                value,
-                &mut self.core.states()?.at_hashed(key, hash),
-                &self.states,
-                &mut out,
-            )?;
+            self.operator
+                .process(value, &mut at, &self.states, &mut out)?;
             processed += 1;
         }
         Ok(processed)
@@ -96,16 +94,22 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
 
     /// Fires timers that a watermark made due; returns whether all have fired, and passes the watermark on then.
     fn fire_event_timers(&mut self, up_to: i64) -> Result<bool> {
+        let is_new = self.core.advance(up_to);
         while !self.congested.get() {
-            self.core.watermark = up_to;
             let Some(due) = self.core.pop_event(up_to)? else {
                 self.core.firing = None;
+                if is_new {
+                    let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, up_to);
+                    let states = &mut self.states;
+                    self.operator.on_watermark(up_to, states, &mut out)?;
+                }
                 self.next.watermark(up_to)?;
                 return Ok(true);
             };
-            let mut out = Out::new(self.next.as_mut(), due.time, up_to);
-            let at = &mut self.core.states()?.at(&due.key);
-            self.operator.on_timer(&due, at, &self.states, &mut out)?;
+            let (mut at, watermark) = self.core.at_timer(&due.key)?;
+            let mut out = Out::new(self.next.as_mut(), due.time, watermark);
+            self.operator
+                .on_timer(&due, &mut at, &self.states, &mut out)?;
         }
         Ok(false)
     }
@@ -120,9 +124,10 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
             let Some(due) = self.core.pop_processing(now_ms)? else {
                 break;
             };
-            let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
-            let at = &mut self.core.states()?.at(&due.key);
-            self.operator.on_timer(&due, at, &self.states, &mut out)?;
+            let (mut at, watermark) = self.core.at_timer(&due.key)?;
+            let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, watermark);
+            self.operator
+                .on_timer(&due, &mut at, &self.states, &mut out)?;
             fired += 1;
         }
         Ok(fired)
@@ -243,20 +248,32 @@ impl<O: BroadcastOperator> Control for BroadcastHead<O> {
                         .restore(&snapshot.managed_operator, &env.restore_context())
                         .await?;
                 }
+                if let Some(raw) = self.core.restored_raw(env).await? {
+                    operator.restore_raw(raw)?;
+                }
                 self.core
                     .open(env, |states| operator.open(states, broadcast))
-                    .await
+                    .await?;
+                self.core.open_time_in(broadcast)
             };
             result.await.map_err(|error| at_operator(error, Some(&uid)))
         })
     }
 
+    fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {
+        let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
+        let states = &mut self.states;
+        let result = self.operator.prepare_barrier(barrier.id, states, &mut out);
+        result.map_err(|error| self.named(error))?;
+        self.next.prepare_barrier(barrier)
+    }
+
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
         self.next.snapshot(request, set)?;
-        let states = &mut self.states;
-        let result = self.core.snapshot_with(request, set, |parts| {
-            parts.operator = Some(states.snapshot(request)?);
-            Ok(())
+        let (operator, states) = (&mut self.operator, &mut self.states);
+        let result = self.core.snapshot_in(request, set, states, |raw| {
+            operator.snapshot_raw(raw)?;
+            operator.snapshot_work(request.checkpoint)
         });
         result.map_err(|error| self.named(error))
     }

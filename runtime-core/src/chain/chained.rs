@@ -2,7 +2,7 @@ use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
 
 use super::environment::Environment;
-use super::link::{Control, Link, at_operator, first_error};
+use super::link::{Control, Link, at_operator, earliest, first_error};
 use crate::channel::Barrier;
 use crate::record::{Emit, Record, SplitEvent};
 use crate::task::SubtaskSnapshot;
@@ -39,6 +39,11 @@ pub(crate) trait Stage: 'static {
     fn flush(&mut self, next: &mut dyn Link<Self::Out>) -> Result<()> {
         let _ = next;
         Ok(())
+    }
+
+    fn tick(&mut self, next: &mut dyn Link<Self::Out>) -> Result<Option<i64>> {
+        let _ = next;
+        Ok(None)
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier, next: &mut dyn Link<Self::Out>) -> Result<()> {
@@ -123,6 +128,12 @@ impl<S: Stage> Control for Chained<S> {
     fn flush(&mut self) -> Result<()> {
         self.hook(|stage, next| stage.flush(next))?;
         self.next.flush()
+    }
+
+    fn tick(&mut self) -> Result<Option<i64>> {
+        let mut own = None;
+        self.hook(|stage, next| stage.tick(next).map(|at_ms| own = at_ms))?;
+        Ok(earliest(own, self.next.tick()?))
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {

@@ -1,30 +1,67 @@
 use futures_util::future::LocalBoxFuture;
-use state_api::{CheckpointId, Result, SnapshotRequest};
+use state_api::{CheckpointId, Error, Result, SnapshotRequest};
 
 use super::environment::Environment;
-use super::link::{Control, Link, first_error};
+use super::link::{Control, Link, earliest, first_error};
 use crate::channel::Barrier;
+use crate::operator::{SideOutputId, SideRecord};
 use crate::record::{Emit, Record, SplitEvent};
 use crate::task::SubtaskSnapshot;
 
-/// Gives every record to several links; none at all is a stream that nobody reads.
-pub(crate) struct FanOut<T> {
-    links: Vec<Box<dyn Link<T>>>,
+/// What reads a side output, the type of its records hidden.
+pub(crate) trait SideLink: Control {
+    /// Takes a record.
+    fn emit_any(&mut self, record: SideRecord<'_>, time: i64) -> Result<()>;
 }
 
-impl<T> FanOut<T> {
-    pub(crate) fn new(links: Vec<Box<dyn Link<T>>>) -> Self {
-        Self { links }
+/// What reads a side output of `S`.
+pub(crate) struct TypedSide<S>(pub(crate) Box<dyn Link<S>>);
+
+impl<S: Record> SideLink for TypedSide<S> {
+    fn emit_any(&mut self, record: SideRecord<'_>, time: i64) -> Result<()> {
+        match record.into() {
+            Some(value) => self.0.emit(value, time),
+            None => Err(Error::bug("a side output has records of another type")),
+        }
+    }
+}
+
+impl<S> Control for TypedSide<S> {
+    fn next(&mut self) -> Option<&mut dyn Control> {
+        Some(self.0.as_mut())
+    }
+}
+
+/// Gives every record to several links; none at all is a stream that nobody reads. Side outputs have links of their own.
+pub(crate) struct FanOut<T> {
+    links: Vec<Box<dyn Link<T>>>,
+    sides: Vec<(SideOutputId, Box<dyn SideLink>)>,
+}
+
+impl<T: Record> FanOut<T> {
+    pub(crate) fn new(
+        links: Vec<Box<dyn Link<T>>>,
+        sides: Vec<(SideOutputId, Box<dyn SideLink>)>,
+    ) -> Self {
+        Self { links, sides }
     }
 
-    fn each(&mut self, f: impl FnMut(&mut Box<dyn Link<T>>) -> Result<()>) -> Result<()> {
-        self.links.iter_mut().try_for_each(f)
+    fn all(&mut self) -> impl Iterator<Item = &mut dyn Control> {
+        let links = self.links.iter_mut();
+        let sides = self.sides.iter_mut();
+        links
+            .map(|link| link.as_mut() as &mut dyn Control)
+            .chain(sides.map(|(_, side)| side.as_mut() as &mut dyn Control))
+    }
+
+    fn each(&mut self, f: impl FnMut(&mut dyn Control) -> Result<()>) -> Result<()> {
+        self.all().try_for_each(f)
     }
 
     /// Calls `f` for all, also after an error; returns the first one.
-    fn tell_all(&mut self, mut f: impl FnMut(&mut Box<dyn Link<T>>) -> Result<()>) -> Result<()> {
+    fn tell_all(&mut self, mut f: impl FnMut(&mut dyn Control) -> Result<()>) -> Result<()> {
         let mut result = Ok(());
-        for link in &mut self.links {
+        for link in self.all() {
             result = first_error(result, f(link));
         }
         result
@@ -42,8 +79,16 @@ impl<T: Record> Emit<T> for FanOut<T> {
         last.emit(value, time)
     }
 
+    fn emit_side(&mut self, record: SideRecord<'_>, time: i64) -> Result<()> {
+        let mut sides = self.sides.iter_mut();
+        match sides.find(|(side, _)| *side == record.id()) {
+            Some((_, side)) => side.emit_any(record, time),
+            None => Ok(()),
+        }
+    }
+
     fn split(&mut self, event: SplitEvent) -> Result<()> {
-        self.each(|link| link.split(event))
+        self.links.iter_mut().try_for_each(|link| link.split(event))
     }
 }
 
@@ -54,7 +99,7 @@ impl<T: Record> Control for FanOut<T> {
 
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            for link in &mut self.links {
+            for link in self.all() {
                 link.open(env).await?;
             }
             Ok(())
@@ -73,10 +118,18 @@ impl<T: Record> Control for FanOut<T> {
         self.each(|link| link.flush())
     }
 
+    fn tick(&mut self) -> Result<Option<i64>> {
+        let mut first = None;
+        for link in self.all() {
+            first = earliest(first, link.tick()?);
+        }
+        Ok(first)
+    }
+
     fn pump(&mut self) -> bool {
         // Each one has its turn, also behind one that has no room.
         let mut clear = true;
-        for link in &mut self.links {
+        for link in self.all() {
             clear &= link.pump();
         }
         clear
@@ -87,9 +140,7 @@ impl<T: Record> Control for FanOut<T> {
     }
 
     fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.links
-            .iter_mut()
-            .for_each(|link| link.emit_barrier(barrier, id));
+        self.all().for_each(|link| link.emit_barrier(barrier, id));
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
@@ -110,7 +161,7 @@ impl<T: Record> Control for FanOut<T> {
 
     fn maintain(&mut self) -> bool {
         let mut more = false;
-        for link in &mut self.links {
+        for link in self.all() {
             more |= link.maintain();
         }
         more

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use state_api::{KeyHash, StateKey};
 
 use super::gate::Port;
+use crate::operator::Side;
 
 /// Makes the key of a record.
 pub(crate) type MakeKey<K, T> = dyn Fn(&T) -> K + Send + Sync;
@@ -25,6 +26,38 @@ impl<K, T> Clone for KeySelector<K, T> {
             Self::Held(find) => Self::Held(Arc::clone(find)),
         }
     }
+}
+
+impl<K: StateKey, A: 'static, B: 'static> KeySelector<K, Side<A, B>> {
+    /// Selects the keys of two streams that come in as one.
+    pub(crate) fn of_sides(first: KeySelector<K, A>, second: KeySelector<K, B>) -> Self {
+        match (first, second) {
+            (KeySelector::Held(first), KeySelector::Held(second)) => {
+                Self::Held(find(move |record| match record {
+                    Side::First(record) => first(record),
+                    Side::Second(record) => second(record),
+                }))
+            }
+            (first, second) => Self::Made(Arc::new(move |record| match record {
+                Side::First(record) => first.key_of(record),
+                Side::Second(record) => second.key_of(record),
+            })),
+        }
+    }
+}
+
+impl<K: StateKey, T> KeySelector<K, T> {
+    fn key_of(&self, record: &T) -> K {
+        match self {
+            Self::Made(make) => make(record),
+            Self::Held(find) => find(record).clone(),
+        }
+    }
+}
+
+/// Helps the compiler to see that the key lives as long as the record.
+fn find<K, T>(f: impl Fn(&T) -> &K + Send + Sync + 'static) -> Arc<FindKey<K, T>> {
+    Arc::new(f)
 }
 
 /// A record with what its key is known by.

@@ -1,16 +1,18 @@
 use std::sync::Arc;
 
-use managed_state::keyed::{DueTimer, KeyedContext, KeyedStates};
+use managed_state::keyed::{At, DueTimer, KeyedContext, KeyedStates};
+use managed_state::operator::OperatorStates;
 use managed_state::raw::{RawKeyedInput, RawStreams, restore_raw_keyed};
 use state_api::{
-    BackendContext, CheckpointId, Error, ErrorKind, KeyedHandle, OperatorUid, Result, Snapshot,
-    SnapshotRequest, StateKey,
+    BackendContext, CheckpointId, Error, ErrorKind, KeyHash, KeyedHandle, OperatorUid, Result,
+    Snapshot, SnapshotRequest, StateKey,
 };
 
 use super::environment::Environment;
+use super::event_time::RestoredTime;
 use super::key_selector::KeyedPort;
 use crate::operator::{RegisteredTimers, States};
-use crate::task::{OperatorParts, SubtaskSnapshot};
+use crate::task::{OperatorParts, SnapshotWork, SubtaskSnapshot};
 
 /// Entries merged or cleaned up per turn.
 const MAINTENANCE_BUDGET: usize = 1024;
@@ -25,6 +27,10 @@ pub(crate) struct KeyedCore<K> {
     timers: RegisteredTimers,
     /// Records that come next and whose state was asked for.
     fetched: usize,
+    /// What key groups had reached before a restore.
+    time: RestoredTime,
+    /// Keeps `time`, unless the operator has operator states of its own.
+    time_states: Option<OperatorStates>,
     /// The last watermark whose timers have all fired.
     pub(crate) watermark: i64,
     /// The watermark whose timers are firing.
@@ -38,6 +44,8 @@ impl<K: StateKey> KeyedCore<K> {
             states: None,
             timers: RegisteredTimers::default(),
             fetched: 0,
+            time: RestoredTime::default(),
+            time_states: None,
             watermark: i64::MIN,
             firing: None,
         }
@@ -105,6 +113,54 @@ impl<K: StateKey> KeyedCore<K> {
         register(&mut States::new(states, &mut self.timers, env.subtask))
     }
 
+    /// Restores how far event time had come; after `open`.
+    pub(crate) async fn open_time(&mut self, env: &Environment) -> Result<()> {
+        let mut states = OperatorStates::new();
+        if let Some((_, snapshot)) = env.restored(&self.uid) {
+            let cx = env.restore_context();
+            states.restore(&snapshot.managed_operator, &cx).await?;
+        }
+        self.open_time_in(&mut states)?;
+        self.time_states = Some(states);
+        Ok(())
+    }
+
+    /// As [`open_time`](Self::open_time), for an operator that has operator states of its own.
+    pub(crate) fn open_time_in(&mut self, states: &mut OperatorStates) -> Result<()> {
+        if !self.timers.event.is_empty() {
+            let range = self.states()?.context().range;
+            self.watermark = self.time.open(states, range)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of a watermark; returns whether it is one that the operator has not seen before a restore either.
+    pub(crate) fn advance(&mut self, watermark: i64) -> bool {
+        let is_new = watermark >= self.watermark;
+        if is_new {
+            self.watermark = watermark;
+            self.time.caught_up(watermark);
+        }
+        is_new
+    }
+
+    /// Binds the states to the key of a record, and returns the watermark that holds for it.
+    #[inline]
+    pub(crate) fn at_record<'a>(
+        &'a mut self,
+        key: &'a K,
+        hash: KeyHash,
+    ) -> Result<(At<'a, K>, i64)> {
+        let watermark = self.time.of(hash.group(), self.watermark);
+        Ok((self.states()?.at_hashed(key, hash), watermark))
+    }
+
+    /// Binds the states to the key of a timer, and returns the watermark that holds for it.
+    pub(crate) fn at_timer<'a>(&'a mut self, key: &'a K) -> Result<(At<'a, K>, i64)> {
+        let hash = self.states()?.hash(key);
+        self.at_record(key, hash)
+    }
+
     /// Takes a timer out that the watermark made due.
     pub(crate) fn pop_event(&mut self, watermark: i64) -> Result<Option<DueTimer<K>>> {
         Self::pop_earliest(&mut self.states, &self.timers.event, watermark)
@@ -164,27 +220,36 @@ impl<K: StateKey> KeyedCore<K> {
             .map(Some)
     }
 
-    /// Freezes the states, after the operator's own hook has written raw bytes.
+    /// Freezes the states, after the operator's own hook has written raw bytes and handed work over.
     pub(crate) fn snapshot(
         &mut self,
         request: &SnapshotRequest,
         set: &mut SubtaskSnapshot,
-        hook: impl FnOnce(&mut RawStreams) -> Result<()>,
+        hook: impl FnOnce(&mut RawStreams) -> Result<Option<SnapshotWork>>,
     ) -> Result<()> {
-        let mut raw = RawStreams::new(self.states()?.context().range);
-        hook(&mut raw)?;
-        self.snapshot_with(request, set, |parts| parts.add_raw(raw))
+        let mut states = self.time_states.take().unwrap_or_default();
+        let result = self.snapshot_in(request, set, &mut states, hook);
+        self.time_states = Some(states);
+        result
     }
 
-    /// Freezes the states, after what `first` adds.
-    pub(crate) fn snapshot_with(
+    /// As [`snapshot`](Self::snapshot), for an operator that has operator states of its own.
+    pub(crate) fn snapshot_in(
         &mut self,
         request: &SnapshotRequest,
         set: &mut SubtaskSnapshot,
-        first: impl FnOnce(&mut OperatorParts) -> Result<()>,
+        operator_states: &mut OperatorStates,
+        hook: impl FnOnce(&mut RawStreams) -> Result<Option<SnapshotWork>>,
     ) -> Result<()> {
-        let mut parts = OperatorParts::default();
-        first(&mut parts)?;
+        let mut raw = RawStreams::new(self.states()?.context().range);
+        let work = hook(&mut raw)?;
+        self.time.store(operator_states, self.watermark)?;
+        let mut parts = OperatorParts {
+            operator: Some(operator_states.snapshot(request)?),
+            work: work.into_iter().collect(),
+            ..OperatorParts::default()
+        };
+        parts.add_raw(raw)?;
         parts.keyed = Some(freeze(self.states()?, request)?);
         set.add(self.uid.clone(), parts);
         Ok(())

@@ -49,7 +49,6 @@ impl<O: KeyedOperator> KeyedHead<O> {
 
     /// Processes records of the current batch; returns how many.
     fn process_records(&mut self, budget: usize) -> Result<usize> {
-        let watermark = self.core.watermark;
         let mut processed = 0;
         while processed < budget && !self.congested.get() {
             self.core.fetch(&self.port);
@@ -58,12 +57,9 @@ impl<O: KeyedOperator> KeyedHead<O> {
             };
             let Keyed { key, hash, value } = record.value;
             let key = self.port.key.of(key, &value);
+            let (mut at, watermark) = self.core.at_record(key, hash)?;
             let mut out = Out::new(self.next.as_mut(), record.time, watermark);
-            self.operator.process(
-                value,
-                &mut self.core.states()?.at_hashed(key, hash),
-                &mut out,
-            )?;
+            self.operator.process(value, &mut at, &mut out)?;
             processed += 1;
         }
         Ok(processed)
@@ -71,19 +67,21 @@ impl<O: KeyedOperator> KeyedHead<O> {
 
     /// Fires timers that a watermark made due; returns whether all have fired, and passes the watermark on then.
     fn fire_event_timers(&mut self, up_to: i64) -> Result<bool> {
+        // Timers see the watermark that made them due, as Flink's do.
+        let is_new = self.core.advance(up_to);
         while !self.congested.get() {
-            // Timers see the watermark that made them due, as Flink's do.
-            self.core.watermark = up_to;
             let Some(due) = self.core.pop_event(up_to)? else {
                 self.core.firing = None;
-                let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, up_to);
-                self.operator.on_watermark(up_to, &mut out)?;
+                if is_new {
+                    let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, up_to);
+                    self.operator.on_watermark(up_to, &mut out)?;
+                }
                 self.next.watermark(up_to)?;
                 return Ok(true);
             };
-            let mut out = Out::new(self.next.as_mut(), due.time, up_to);
-            self.operator
-                .on_timer(&due, &mut self.core.states()?.at(&due.key), &mut out)?;
+            let (mut at, watermark) = self.core.at_timer(&due.key)?;
+            let mut out = Out::new(self.next.as_mut(), due.time, watermark);
+            self.operator.on_timer(&due, &mut at, &mut out)?;
         }
         Ok(false)
     }
@@ -98,9 +96,9 @@ impl<O: KeyedOperator> KeyedHead<O> {
             let Some(due) = self.core.pop_processing(now_ms)? else {
                 break;
             };
-            let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
-            self.operator
-                .on_timer(&due, &mut self.core.states()?.at(&due.key), &mut out)?;
+            let (mut at, watermark) = self.core.at_timer(&due.key)?;
+            let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, watermark);
+            self.operator.on_timer(&due, &mut at, &mut out)?;
             fired += 1;
         }
         Ok(fired)
@@ -185,7 +183,8 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
                 if let Some(raw) = self.core.restored_raw(env).await? {
                     operator.restore_raw(raw)?;
                 }
-                self.core.open(env, |states| operator.open(states)).await
+                self.core.open(env, |states| operator.open(states)).await?;
+                self.core.open_time(env).await
             };
             result.await.map_err(|error| self.named(error))
         })
@@ -200,9 +199,11 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
         self.next.snapshot(request, set)?;
-        let result = self
-            .core
-            .snapshot(request, set, |raw| self.operator.snapshot_raw(raw));
+        let operator = &mut self.operator;
+        let result = self.core.snapshot(request, set, |raw| {
+            operator.snapshot_raw(raw)?;
+            operator.snapshot_work(request.checkpoint)
+        });
         result.map_err(|error| self.named(error))
     }
 

@@ -40,6 +40,12 @@ pub(crate) trait Control {
         self.next().map_or(Ok(()), Control::flush)
     }
 
+    /// Lets operators look at the clock while there is nothing to read; returns when they want to look again, in
+    /// milliseconds of wall-clock time.
+    fn tick(&mut self) -> Result<Option<i64>> {
+        self.next().map_or(Ok(None), Control::tick)
+    }
+
     /// Hands backlogs to channels that have room again; returns whether none is left.
     fn pump(&mut self) -> bool {
         self.next().is_none_or(Control::pump)
@@ -130,6 +136,11 @@ pub(crate) fn at_operator(error: Error, uid: Option<&OperatorUid>) -> Error {
         Some(uid) if error.context("operator").is_none() => error.with("operator", uid),
         _ => error,
     }
+}
+
+/// Returns the earlier of two times.
+pub(crate) fn earliest(first: Option<i64>, second: Option<i64>) -> Option<i64> {
+    first.into_iter().chain(second).min()
 }
 
 /// Keeps the first of two results' errors.

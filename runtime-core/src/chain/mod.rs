@@ -5,6 +5,7 @@
 pub(crate) mod broadcast_head;
 pub(crate) mod chained;
 pub(crate) mod environment;
+pub(crate) mod event_time;
 pub(crate) mod fan_out;
 pub(crate) mod gate;
 pub(crate) mod key_selector;

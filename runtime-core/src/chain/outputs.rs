@@ -86,6 +86,36 @@ impl<T: Record> Route<T> for RoundRobin {
     }
 }
 
+/// Sends all records of a subtask to one subtask: those of a chain of the same parallelism to the one of the same number.
+pub(crate) struct Pinned {
+    pub(crate) to: usize,
+}
+
+impl<T: Record> Route<T> for Pinned {
+    type Wire = T;
+
+    #[inline]
+    fn route(&mut self, value: T, time: i64, channels: &mut [BatchWriter<Timed<T>>]) {
+        let channel = self.to % channels.len();
+        channels[channel].push(Timed { value, time });
+    }
+}
+
+/// Wraps each record before it is sent.
+pub(crate) struct Wrapped<T, R, V> {
+    pub(crate) wrap: fn(T) -> V,
+    pub(crate) route: R,
+}
+
+impl<T: Record, V: Record, R: Route<V>> Route<T> for Wrapped<T, R, V> {
+    type Wire = R::Wire;
+
+    #[inline]
+    fn route(&mut self, value: T, time: i64, channels: &mut [BatchWriter<Timed<R::Wire>>]) {
+        self.route.route((self.wrap)(value), time, channels);
+    }
+}
+
 /// Sends every record to every subtask.
 pub(crate) struct ToAll;
 

@@ -280,9 +280,11 @@ impl<O: Operator> Stage for OperatorStage<O> {
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
         let mut raw = RawStreams::new(KeyGroupRange::EMPTY);
         self.operator.snapshot(&mut self.states, &mut raw)?;
+        let work = self.operator.snapshot_work(request.checkpoint)?;
         let operator = Some(self.states.snapshot(request)?);
         let mut parts = OperatorParts {
             operator,
+            work: work.into_iter().collect(),
             ..OperatorParts::default()
         };
         parts.add_raw(raw)?;

@@ -8,6 +8,9 @@ pub(crate) struct Edge<W> {
     channels: Mutex<Channels<W>>,
 }
 
+/// An exchange, with the number of the vertex in front of it.
+pub(crate) type Incoming<W> = (usize, Arc<Edge<W>>);
+
 struct Channels<W> {
     /// By subtask in front.
     senders: Vec<Vec<Sender<Timed<W>>>>,

@@ -88,6 +88,14 @@ impl SharedGraph {
         uid
     }
 
+    /// Remembers as the user's mistake that a stream of another job is connected to this one.
+    pub(crate) fn expect_same(&self, other: &Self) {
+        if !Arc::ptr_eq(&self.0, &other.0) {
+            let error = Error::invalid("streams of two jobs can't be connected");
+            self.lock().mistake.get_or_insert(error);
+        }
+    }
+
     pub(crate) fn add_vertex(&self, vertex: Vertex) -> usize {
         let mut graph = self.lock();
         graph.vertices.push(vertex);

@@ -1,20 +1,22 @@
 use std::sync::Arc;
 
-use state_api::access::Aggregator;
 use state_api::{HashId, StateKey};
 
-use super::Stream;
-use super::edge::Edge;
-use super::graph::{Input, Vertex};
-use super::stream::{Consumers, build_links, exchange};
+use super::edge::{Edge, Incoming};
+use super::graph::{Input, SharedGraph, Vertex};
+use super::stream::{Consumers, build_links, exchange, inputs_of, receivers_of};
+use super::{Stream, WindowedStream};
 use crate::chain::broadcast_head::BroadcastHead;
+use crate::chain::environment::Environment;
 use crate::chain::gate::{Gate, Port};
 use crate::chain::key_selector::{KeySelector, Keyed, KeyedPort};
 use crate::chain::keyed_core::KeyedCore;
 use crate::chain::keyed_head::KeyedHead;
-use crate::chain::outputs::{ByKey, ToAll};
+use crate::chain::outputs::{ByKey, ToAll, Wrapped};
 use crate::coordinator::Connection;
-use crate::operator::{BroadcastOperator, KeyedOperator, Tumbling, WindowOperator, Windowed};
+use crate::operator::{
+    BroadcastOperator, KeyedOperator, Side, TwoInputOperator, TwoInputs, Windows,
+};
 use crate::record::Record;
 
 /// A stream whose records have a key.
@@ -33,41 +35,18 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
     where
         O: KeyedOperator<Key = K, In = T>,
     {
+        let edges = vec![(self.stream.vertex, self.exchange_to_next())];
         let graph = &self.stream.graph;
-        let id = graph.uid(uid);
-        let edge = self.exchange_to_next();
-        let consumers = Consumers::default();
-        let behind = consumers.clone();
-        let (receiving, named) = (Arc::clone(&edge), id.clone());
-        let selector = self.selector.clone();
-        let vertex = graph.add_vertex(Vertex {
-            names: vec![uid.to_owned()],
-            parallelism: None,
-            max_parallelism: None,
-            uids: vec![id.clone()],
-            keyed: Some(id),
-            inputs: vec![Input {
-                from: self.stream.vertex,
-                connection: Connection::AllToAll,
-                edge,
-            }],
-            head: Arc::new(move |env| {
-                let receivers = receiving.take_receivers(env.subtask.index);
-                let gate = Gate::new(receivers.len(), env);
-                let core = KeyedCore::new(named.clone());
-                let next = build_links(&behind, env);
-                Box::new(KeyedHead::new(
-                    gate,
-                    KeyedPort::new(Port::new(receivers, 0), selector.clone()),
-                    operator.clone(),
-                    core,
-                    next,
-                    env,
-                ))
-            }),
-            reset: Arc::new(|| {}),
-        });
-        Stream::new(graph.clone(), vertex, consumers)
+        keyed_vertex(graph, uid, edges, self.selector.clone(), operator)
+    }
+
+    /// Brings another stream with keys of the same type together with this one, for an operator that shares state between them.
+    #[must_use]
+    pub fn connect<U: Record>(&self, other: &KeyedStream<K, U>) -> ConnectedStreams<K, T, U> {
+        ConnectedStreams {
+            first: self.clone(),
+            second: other.clone(),
+        }
     }
 
     /// Adds an operator over keyed state that reads what `broadcast` brings to every subtask.
@@ -81,6 +60,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
         O: BroadcastOperator<Key = K, In = T>,
     {
         let graph = &self.stream.graph;
+        graph.expect_same(&broadcast.graph);
         let id = graph.uid(uid);
         let keyed_edge = self.exchange_to_next();
         let broadcast_edge = exchange(broadcast, |_| ToAll);
@@ -131,44 +111,109 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
 
     /// Adds the exchange by key to the vertex that is added next.
     fn exchange_to_next(&self) -> Arc<Edge<Keyed<K, T>>> {
-        let behind_us = self.stream.graph.lock().vertices.len();
-        let selector = self.selector.clone();
-        exchange(&self.stream, move |env| {
-            let plan = env.plan[behind_us];
-            ByKey::new(
-                selector.clone(),
-                HashId::default(),
-                plan.max_parallelism,
-                plan.parallelism,
-            )
-        })
+        exchange(&self.stream, self.route_to_next(self.selector.clone()))
     }
 
-    /// Assigns records to tumbling windows by their event time.
+    /// As [`exchange_to_next`](Self::exchange_to_next), for an input that has records of two kinds.
+    fn exchange_wrapped<V: Record>(
+        &self,
+        selector: &KeySelector<K, V>,
+        wrap: fn(T) -> V,
+    ) -> Incoming<Keyed<K, V>> {
+        let by_key = self.route_to_next(selector.clone());
+        let edge = exchange(&self.stream, move |env| Wrapped {
+            wrap,
+            route: by_key(env),
+        });
+        (self.stream.vertex, edge)
+    }
+
+    fn route_to_next<V>(
+        &self,
+        selector: KeySelector<K, V>,
+    ) -> impl Fn(&Environment) -> ByKey<K, V> + use<K, T, V> {
+        let behind_us = self.stream.graph.lock().vertices.len();
+        move |env| {
+            let plan = env.plan[behind_us];
+            let (groups, parallelism) = (plan.max_parallelism, plan.parallelism);
+            ByKey::new(selector.clone(), HashId::default(), groups, parallelism)
+        }
+    }
+
+    /// Assigns records to windows, by their event time unless [`by_clock`](WindowedStream::by_clock) is asked for.
     #[must_use]
-    pub fn window(self, windows: Tumbling) -> WindowedStream<K, T> {
-        WindowedStream {
-            keyed: self,
-            windows,
+    pub fn window(self, windows: impl Into<Windows>) -> WindowedStream<K, T> {
+        WindowedStream::new(self, windows.into())
+    }
+}
+
+impl<K, T> Clone for KeyedStream<K, T> {
+    fn clone(&self) -> Self {
+        Self {
+            stream: self.stream.clone(),
+            selector: self.selector.clone(),
         }
     }
 }
 
-/// A keyed stream whose records are assigned to windows.
-pub struct WindowedStream<K, T> {
-    keyed: KeyedStream<K, T>,
-    windows: Tumbling,
+/// Two keyed streams that an operator reads together.
+pub struct ConnectedStreams<K, A, B> {
+    first: KeyedStream<K, A>,
+    second: KeyedStream<K, B>,
 }
 
-impl<K: StateKey, T: Record> WindowedStream<K, T> {
-    /// Folds the records of each key and window; a result is emitted when the watermark passes the window's end, and
-    /// records that come after that are dropped.
-    pub fn aggregate<A>(&self, uid: &str, aggregator: A) -> Stream<Windowed<K, A::Out>>
+impl<K: StateKey, A: Record, B: Record> ConnectedStreams<K, A, B> {
+    /// Adds an operator over keyed state with both streams as inputs; `uid` names its state in checkpoints.
+    pub fn process<O>(&self, uid: &str, operator: O) -> Stream<O::Out>
     where
-        A: Aggregator<In = T>,
-        A::Out: Record,
+        O: TwoInputOperator<Key = K, First = A, Second = B>,
     {
-        self.keyed
-            .process(uid, WindowOperator::new(self.windows, aggregator))
+        let Self { first, second } = self;
+        let graph = &first.stream.graph;
+        graph.expect_same(&second.stream.graph);
+        let selector = KeySelector::of_sides(first.selector.clone(), second.selector.clone());
+        let edges = vec![
+            first.exchange_wrapped(&selector, Side::First),
+            second.exchange_wrapped(&selector, Side::Second),
+        ];
+        keyed_vertex(graph, uid, edges, selector, TwoInputs(operator))
     }
+}
+
+/// Adds a chain that begins with an operator over keyed state, behind exchanges by key.
+fn keyed_vertex<O: KeyedOperator>(
+    graph: &SharedGraph,
+    uid: &str,
+    edges: Vec<Incoming<Keyed<O::Key, O::In>>>,
+    selector: KeySelector<O::Key, O::In>,
+    operator: O,
+) -> Stream<O::Out> {
+    let id = graph.uid(uid);
+    let consumers = Consumers::default();
+    let (behind, named) = (consumers.clone(), id.clone());
+    let vertex = graph.add_vertex(Vertex {
+        names: vec![uid.to_owned()],
+        parallelism: None,
+        max_parallelism: None,
+        uids: vec![id.clone()],
+        keyed: Some(id),
+        inputs: inputs_of(&edges),
+        head: Arc::new(move |env| {
+            let receivers = receivers_of(&edges, env);
+            let gate = Gate::new(receivers.len(), env);
+            let core = KeyedCore::new(named.clone());
+            let next = build_links(&behind, env);
+            let port = KeyedPort::new(Port::new(receivers, 0), selector.clone());
+            Box::new(KeyedHead::new(
+                gate,
+                port,
+                operator.clone(),
+                core,
+                next,
+                env,
+            ))
+        }),
+        reset: Arc::new(|| {}),
+    });
+    Stream::new(graph.clone(), vertex, consumers)
 }

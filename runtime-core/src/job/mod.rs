@@ -6,9 +6,13 @@ mod edge;
 mod graph;
 mod keyed_stream;
 mod stream;
+mod watermarks;
+mod windowed_stream;
 
 pub use graph::Job;
-pub use keyed_stream::{KeyedStream, WindowedStream};
+pub use keyed_stream::{ConnectedStreams, KeyedStream};
 pub use stream::Stream;
+pub use watermarks::Watermarks;
+pub use windowed_stream::WindowedStream;
 
 pub(crate) use graph::{RunPlan, Vertex};

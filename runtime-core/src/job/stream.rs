@@ -1,32 +1,48 @@
+use std::any::Any;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use state_api::{Result, StateKey};
 
-use super::KeyedStream;
-use super::edge::Edge;
+use super::edge::{Edge, Incoming};
 use super::graph::{Input, SharedGraph, Vertex};
+use super::{KeyedStream, Watermarks};
 use crate::chain::chained::{Chained, End, Stage};
 use crate::chain::environment::Environment;
-use crate::chain::fan_out::FanOut;
+use crate::chain::fan_out::{FanOut, SideLink, TypedSide};
 use crate::chain::gate::{Gate, Port};
 use crate::chain::key_selector::KeySelector;
 use crate::chain::link::Link;
-use crate::chain::outputs::{Exchange, RoundRobin, Route};
+use crate::chain::outputs::{Exchange, Pinned, RoundRobin, Route};
 use crate::chain::plain_head::PlainHead;
 use crate::chain::sinks::{OperatorStage, SinkStage, TwoPhaseStage};
 use crate::chain::stateless::{FilterStage, FlatMapStage, MapStage};
 use crate::chain::watermarks::WatermarkStage;
-use crate::channel::BatchWriter;
+use crate::channel::{BatchWriter, Receiver};
 use crate::coordinator::Connection;
-use crate::operator::Operator;
-use crate::record::Record;
+use crate::operator::{Operator, SideOutput, SideOutputId};
+use crate::record::{Record, Timed};
 use crate::sink::{Sink, TwoPhaseSink};
 
 type LinkFactory<T> = Box<dyn Fn(&Environment) -> Box<dyn Link<T>> + Send + Sync>;
 
+type SideFactory = Box<dyn Fn(&Environment) -> Box<dyn SideLink> + Send + Sync>;
+
+/// A side output that is read.
+struct ReadSide {
+    id: SideOutputId,
+    make: SideFactory,
+    /// The [`Consumers`] of its records.
+    consumers: Box<dyn Any + Send>,
+}
+
+struct Readers<T> {
+    links: Vec<LinkFactory<T>>,
+    sides: Vec<ReadSide>,
+}
+
 /// Who reads a stream: factories of the links behind it.
-pub(crate) struct Consumers<T>(Arc<Mutex<Vec<LinkFactory<T>>>>);
+pub(crate) struct Consumers<T>(Arc<Mutex<Readers<T>>>);
 
 impl<T> Clone for Consumers<T> {
     fn clone(&self) -> Self {
@@ -36,19 +52,40 @@ impl<T> Clone for Consumers<T> {
 
 impl<T> Default for Consumers<T> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self(Arc::new(Mutex::new(Readers {
+            links: Vec::new(),
+            sides: Vec::new(),
+        })))
     }
 }
 
 impl<T> Consumers<T> {
+    fn lock(&self) -> MutexGuard<'_, Readers<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn add(
         &self,
         factory: impl Fn(&Environment) -> Box<dyn Link<T>> + Send + Sync + 'static,
     ) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Box::new(factory));
+        self.lock().links.push(Box::new(factory));
+    }
+
+    /// Returns who reads a side output of the operator that makes the stream.
+    fn side<S: Record>(&self, side: SideOutput<S>) -> Consumers<S> {
+        let mut readers = self.lock();
+        let known = readers.sides.iter().find(|known| known.id == side.id());
+        if let Some(consumers) = known.and_then(|known| known.consumers.downcast_ref()) {
+            return Consumers::clone(consumers);
+        }
+        let consumers = Consumers::<S>::default();
+        let behind = consumers.clone();
+        readers.sides.push(ReadSide {
+            id: side.id(),
+            make: Box::new(move |env| Box::new(TypedSide(build_links(&behind, env)))),
+            consumers: Box::new(consumers.clone()),
+        });
+        consumers
     }
 }
 
@@ -57,11 +94,15 @@ pub(crate) fn build_links<T: Record>(
     consumers: &Consumers<T>,
     env: &Environment,
 ) -> Box<dyn Link<T>> {
-    let factories = consumers.0.lock().unwrap_or_else(PoisonError::into_inner);
-    match factories.as_slice() {
-        [factory] => factory(env),
-        factories => Box::new(FanOut::new(
+    let readers = consumers.lock();
+    match (readers.links.as_slice(), readers.sides.as_slice()) {
+        ([factory], []) => factory(env),
+        (factories, sides) => Box::new(FanOut::new(
             factories.iter().map(|factory| factory(env)).collect(),
+            sides
+                .iter()
+                .map(|side| (side.id, (side.make)(env)))
+                .collect(),
         )),
     }
 }
@@ -82,6 +123,22 @@ pub(crate) fn exchange<T: Record, R: Route<T>>(
         Box::new(Exchange::<T, R>::new(route(env), writers))
     });
     edge
+}
+
+/// Describes exchanges to the vertex behind them.
+pub(crate) fn inputs_of<W: Send + 'static>(edges: &[Incoming<W>]) -> Vec<Input> {
+    let input = |(from, edge): &Incoming<W>| Input {
+        from: *from,
+        connection: Connection::AllToAll,
+        edge: Arc::<Edge<W>>::clone(edge),
+    };
+    edges.iter().map(input).collect()
+}
+
+/// Takes the channels of a subtask behind some exchanges, one after the other.
+pub(crate) fn receivers_of<W>(edges: &[Incoming<W>], env: &Environment) -> Vec<Receiver<Timed<W>>> {
+    let receivers = |(_, edge): &Incoming<W>| edge.take_receivers(env.subtask.index);
+    edges.iter().flat_map(receivers).collect()
 }
 
 /// A stream of records within a job under construction.
@@ -204,9 +261,18 @@ impl<T: Record> Stream<T> {
         bound_ms: i64,
         time_of: impl Fn(&T) -> i64 + Send + Sync + 'static,
     ) -> Stream<T> {
+        self.assign_watermarks_with(Watermarks::out_of_order(bound_ms), time_of)
+    }
+
+    /// As [`assign_watermarks`](Self::assign_watermarks), with more to choose: which inputs watermarks do not wait for.
+    pub fn assign_watermarks_with(
+        &self,
+        watermarks: Watermarks,
+        time_of: impl Fn(&T) -> i64 + Send + Sync + 'static,
+    ) -> Stream<T> {
         let time_of = Arc::new(time_of);
-        self.stage("watermarks", None, move |_| {
-            WatermarkStage::new(Arc::clone(&time_of), bound_ms)
+        self.stage("watermarks", None, move |env| {
+            WatermarkStage::new(Arc::clone(&time_of), watermarks, Arc::clone(&env.clock))
         })
     }
 
@@ -240,22 +306,40 @@ impl<T: Record> Stream<T> {
         let edge = exchange(self, |env| RoundRobin {
             next: env.subtask.index as usize,
         });
+        self.chain_behind("rebalance", vec![(self.vertex, edge)])
+    }
+
+    /// Brings this stream and others together into one.
+    ///
+    /// The records of one subtask stay in their order; those of different ones come in any. Event time advances with all of
+    /// them: assign watermarks before, so that they follow the splits of each source.
+    pub fn union<'a>(&self, others: impl IntoIterator<Item = &'a Stream<T>>) -> Stream<T> {
+        let mut edges = Vec::new();
+        for stream in
+            std::iter::once(self).chain(others.into_iter().map(|other| -> &Self { other }))
+        {
+            self.graph.expect_same(&stream.graph);
+            let edge = exchange(stream, |env| Pinned {
+                to: env.subtask.index as usize,
+            });
+            edges.push((stream.vertex, edge));
+        }
+        self.chain_behind("union", edges)
+    }
+
+    /// Adds a chain that begins with what comes in by some exchanges.
+    fn chain_behind(&self, name: &str, edges: Vec<Incoming<T>>) -> Stream<T> {
         let consumers = Consumers::default();
         let behind = consumers.clone();
-        let receiving = Arc::clone(&edge);
         let vertex = self.graph.add_vertex(Vertex {
-            names: vec!["rebalance".into()],
+            names: vec![name.into()],
             parallelism: None,
             max_parallelism: None,
             uids: Vec::new(),
             keyed: None,
-            inputs: vec![Input {
-                from: self.vertex,
-                connection: Connection::AllToAll,
-                edge,
-            }],
+            inputs: inputs_of(&edges),
             head: Arc::new(move |env| {
-                let receivers = receiving.take_receivers(env.subtask.index);
+                let receivers = receivers_of(&edges, env);
                 let gate = Gate::new(receivers.len(), env);
                 let next = build_links(&behind, env);
                 Box::new(PlainHead::new(
@@ -268,6 +352,12 @@ impl<T: Record> Stream<T> {
             reset: Arc::new(|| {}),
         });
         Stream::new(self.graph.clone(), vertex, consumers)
+    }
+
+    /// Returns what the operator that makes this stream writes to a side output.
+    pub fn side_output<S: Record>(&self, side: SideOutput<S>) -> Stream<S> {
+        let consumers = self.consumers.side(side);
+        Stream::new(self.graph.clone(), self.vertex, consumers)
     }
 
     /// Ends the stream in a sink without transactions: after a failure it may see records again.

@@ -1,9 +1,11 @@
 use managed_state::keyed::{At, DueTimer, KeyedStates};
 use managed_state::operator::OperatorStates;
+use managed_state::raw::{RawKeyedInput, RawStreams};
 use state_api::{CheckpointId, Result, StateKey};
 
 use super::{Out, States};
 use crate::record::Record;
+use crate::task::SnapshotWork;
 
 /// What the broadcast side of an operator may change: the broadcast states, and the keyed states of all keys.
 ///
@@ -32,6 +34,25 @@ pub trait BroadcastOperator: Clone + Send + Sync + 'static {
     type Broadcast: Record;
     /// What goes out.
     type Out: Record;
+
+    /// Takes back the bytes that [`snapshot_raw`](Self::snapshot_raw) wrote for the key groups of this subtask; after a
+    /// restore only, before `open`.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn restore_raw(&mut self, raw: RawKeyedInput) -> Result<()> {
+        let _ = raw;
+        Ok(())
+    }
+
+    /// Writes what it holds outside of its states, per key group.
+    ///
+    /// # Errors
+    /// Any: the checkpoint is declined.
+    fn snapshot_raw(&mut self, raw: &mut RawStreams) -> Result<()> {
+        let _ = raw;
+        Ok(())
+    }
 
     /// Registers the states of both sides.
     ///
@@ -79,6 +100,45 @@ pub trait BroadcastOperator: Clone + Send + Sync + 'static {
     ) -> Result<()> {
         let _ = (due, at, broadcast, out);
         Ok(())
+    }
+
+    /// Learns of a new watermark of both inputs, in milliseconds, after the timers that it made due.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn on_watermark(
+        &mut self,
+        watermark: i64,
+        broadcast: &mut OperatorStates,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()> {
+        let _ = (watermark, broadcast, out);
+        Ok(())
+    }
+
+    /// Emits what must be before the barrier of a checkpoint, such as a batch held back; meant to be light.
+    ///
+    /// # Errors
+    /// Any: the job fails.
+    fn prepare_barrier(
+        &mut self,
+        checkpoint: CheckpointId,
+        broadcast: &mut OperatorStates,
+        out: &mut Out<'_, Self::Out>,
+    ) -> Result<()> {
+        let _ = (checkpoint, broadcast, out);
+        Ok(())
+    }
+
+    /// Hands work to the async part of the snapshot of a checkpoint, such as flushing a buffer to another system: the
+    /// checkpoint completes only after it succeeded. Called at every snapshot, not in a job without checkpoints: what must
+    /// go out at the end goes out in `finish`.
+    ///
+    /// # Errors
+    /// Any: the checkpoint is declined.
+    fn snapshot_work(&mut self, checkpoint: CheckpointId) -> Result<Option<SnapshotWork>> {
+        let _ = checkpoint;
+        Ok(None)
     }
 
     /// Learns that a checkpoint is complete.

@@ -4,6 +4,7 @@ use state_api::{CheckpointId, Result, StateKey};
 
 use super::{Out, States};
 use crate::record::Record;
+use crate::task::SnapshotWork;
 
 /// An operator over keyed state.
 ///
@@ -90,6 +91,17 @@ pub trait KeyedOperator: Clone + Send + Sync + 'static {
     ) -> Result<()> {
         let _ = (checkpoint, out);
         Ok(())
+    }
+
+    /// Hands work to the async part of the snapshot of a checkpoint, such as flushing a buffer to another system: the
+    /// checkpoint completes only after it succeeded. Called at every snapshot, not in a job without checkpoints: what must
+    /// go out at the end goes out in `finish`.
+    ///
+    /// # Errors
+    /// Any: the checkpoint is declined.
+    fn snapshot_work(&mut self, checkpoint: CheckpointId) -> Result<Option<SnapshotWork>> {
+        let _ = checkpoint;
+        Ok(None)
     }
 
     /// Learns that a checkpoint is complete.

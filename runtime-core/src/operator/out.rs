@@ -1,6 +1,7 @@
 use state_api::Result;
 
-use crate::record::{Emit, NO_TIMESTAMP};
+use super::{SideOutput, SideRecord};
+use crate::record::{Emit, NO_TIMESTAMP, Record};
 
 /// Takes what an operator emits.
 ///
@@ -37,6 +38,22 @@ impl<'a, T> Out<'a, T> {
     #[inline]
     pub fn emit_at(&mut self, value: T, time_ms: i64) -> Result<()> {
         self.next.emit(value, time_ms)
+    }
+
+    /// Emits a record to a side output, with the event time that [`emit`](Self::emit) gives; dropped if nobody reads it.
+    ///
+    /// # Errors
+    /// Those of the operators behind; pass them on.
+    pub fn emit_side<S: Record>(&mut self, side: SideOutput<S>, value: S) -> Result<()> {
+        let mut record = Some(value);
+        let record = SideRecord::new(side, &mut record);
+        self.next.emit_side(record, self.time)
+    }
+
+    /// Returns the same output for records of another event time, in milliseconds.
+    #[must_use]
+    pub fn at_time(&mut self, time_ms: i64) -> Out<'_, T> {
+        Out::new(self.next, time_ms, self.watermark)
     }
 
     /// Returns the event time of what the operator is called for, in milliseconds.

@@ -9,6 +9,7 @@ mod mailbox;
 mod pending_commits;
 mod report;
 mod snapshot;
+mod snapshot_work;
 mod subtask;
 #[cfg(test)]
 mod subtask_tests;
@@ -18,4 +19,5 @@ pub use mailbox::{Command, Mailbox};
 pub use pending_commits::PendingCommits;
 pub use report::{CheckpointAck, Reporter, SnapshotReport, TaskReport};
 pub use snapshot::{FailedSnapshot, OperatorParts, SubtaskSnapshot};
+pub use snapshot_work::SnapshotWork;
 pub use subtask::{Progress, Subtask};

@@ -7,6 +7,8 @@ use state_api::{
     PersistContext, Result, Snapshot,
 };
 
+use super::SnapshotWork;
+
 /// Work that makes something durable that is not state, such as the file of a sink's transaction.
 type Harden = Box<dyn FnOnce() -> Result<()> + Send>;
 
@@ -23,6 +25,8 @@ pub struct OperatorParts {
     pub raw_operator: Option<Box<dyn Snapshot<OperatorStateHandle>>>,
     /// What else must succeed before the checkpoint may complete.
     pub harden: Vec<Harden>,
+    /// What an operator handed over that must succeed as well.
+    pub work: Vec<SnapshotWork>,
 }
 
 impl OperatorParts {
@@ -38,6 +42,9 @@ impl OperatorParts {
     async fn persist(self, cx: &PersistContext, done: &mut OperatorSnapshot) -> Result<()> {
         for work in self.harden {
             cx.on_cpu(work).await?;
+        }
+        for work in self.work {
+            work.run(cx.clone()).await?;
         }
         if let Some(keyed) = self.keyed {
             done.managed_keyed = keyed.persist(cx.clone()).await?;

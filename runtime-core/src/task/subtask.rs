@@ -12,7 +12,7 @@ use super::{
 use crate::alignment::{AlignmentReport, GiveUp};
 use crate::chain::environment::Environment;
 use crate::chain::gate::Cut;
-use crate::chain::link::{Head, Turn};
+use crate::chain::link::{Head, Turn, earliest};
 use crate::channel::Barrier;
 use crate::coordinator::{FailureReason, TaskId};
 use crate::execution::Failpoint;
@@ -179,6 +179,7 @@ impl Subtask {
                     head.flush()?;
                     return Ok(Progress::Worked);
                 }
+                let wake_at_ms = earliest(wake_at_ms, head.tick()?);
                 Ok(if head.maintain() {
                     Progress::Worked
                 } else {

@@ -220,7 +220,7 @@ impl Bench {
         let turns = Rc::default();
         let head: Box<dyn Head> = Box::new(Scripted {
             own: noting("head"),
-            next: FanOut::new(links),
+            next: FanOut::new(links, Vec::new()),
             turns: Rc::clone(&turns),
         });
         let signal = Signal::new();

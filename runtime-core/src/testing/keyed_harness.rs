@@ -5,17 +5,20 @@ use std::task::{Context, Poll};
 
 use checkpoint_storage::MemoryCheckpointStorage;
 use managed_state::keyed::{KeyedContext, KeyedStates};
+use managed_state::operator::OperatorStates;
+use managed_state::raw::{RawStreams, restore_raw_keyed};
 use state_api::{
     BackendContext, BackendFactory, CancelToken, CheckpointId, CheckpointStorage, Clock, Error,
-    HashId, JobId, KeyedHandle, ManualClock, MaxParallelism, OperatorSnapshot, OperatorUid,
-    PersistContext, RestoreContext, Result, SnapshotKind, SnapshotRequest, Subtask,
+    HashId, JobId, ManualClock, MaxParallelism, OperatorSnapshot, OperatorUid, PersistContext,
+    RestoreContext, Result, SnapshotKind, SnapshotRequest, Subtask,
 };
 
-use super::StepExecutor;
+use super::{Collected, StepExecutor};
 use crate::assign::assign;
+use crate::chain::event_time::RestoredTime;
 use crate::channel::Signal;
-use crate::operator::{KeyedOperator, Out, RegisteredTimers, States};
-use crate::record::{NO_TIMESTAMP, Timed};
+use crate::operator::{KeyedOperator, Out, RegisteredTimers, SideOutput, States};
+use crate::record::{NO_TIMESTAMP, Record, Timed};
 
 /// Key groups of an operator under test.
 const KEY_GROUPS: u32 = 128;
@@ -28,8 +31,10 @@ pub struct KeyedHarness<O: KeyedOperator> {
     states: KeyedStates<O::Key>,
     timers: RegisteredTimers,
     clock: Arc<ManualClock>,
+    time: RestoredTime,
+    time_states: OperatorStates,
     watermark: i64,
-    outputs: Vec<Timed<O::Out>>,
+    outputs: Collected<O::Out>,
     last_checkpoint: u64,
 }
 
@@ -66,12 +71,7 @@ impl<O: KeyedOperator> KeyedHarness<O> {
             .zip(dealt)
             .map(|(index, part)| {
                 let subtask = Subtask { index, parallelism };
-                Self::open(
-                    operator.clone(),
-                    backend.as_ref(),
-                    subtask,
-                    Some(&part.managed_keyed),
-                )
+                Self::open(operator.clone(), backend.as_ref(), subtask, Some(&part))
             })
             .collect()
     }
@@ -80,7 +80,7 @@ impl<O: KeyedOperator> KeyedHarness<O> {
         mut operator: O,
         backend: &dyn BackendFactory,
         subtask: Subtask,
-        restored: Option<&[KeyedHandle]>,
+        restored: Option<&OperatorSnapshot>,
     ) -> Result<Self> {
         let clock = Arc::new(ManualClock::at(0));
         let max_parallelism = MaxParallelism::new(KEY_GROUPS)?;
@@ -97,22 +97,34 @@ impl<O: KeyedOperator> KeyedHarness<O> {
         })?;
         let cx = KeyedContext::new(max_parallelism, range, clock.clone(), 0);
         let mut states = KeyedStates::new(backend, cx)?;
-        if let Some(handles) = restored {
+        let mut time_states = OperatorStates::new();
+        if let Some(snapshot) = restored {
             let executor = StepExecutor::new();
             let cx = RestoreContext {
                 storage: storage(),
                 executor: executor.clone(),
             };
-            finish(&executor, states.restore(handles, &cx))?;
+            finish(&executor, states.restore(&snapshot.managed_keyed, &cx))?;
+            let time = time_states.restore(&snapshot.managed_operator, &cx);
+            finish(&executor, time)?;
+            let raw = restore_raw_keyed(&snapshot.raw_keyed, range, cx.storage.as_ref());
+            operator.restore_raw(finish(&executor, raw)?)?;
         }
         let mut timers = RegisteredTimers::default();
         operator.open(&mut States::new(&mut states, &mut timers, subtask))?;
-        let (watermark, outputs) = (i64::MIN, Vec::new());
+        let mut time = RestoredTime::default();
+        let mut watermark = i64::MIN;
+        if !timers.event.is_empty() {
+            watermark = time.open(&mut time_states, range)?;
+        }
+        let outputs = Collected::default();
         Ok(Self {
             operator,
             states,
             timers,
             clock,
+            time,
+            time_states,
             watermark,
             outputs,
             last_checkpoint: 0,
@@ -140,9 +152,10 @@ impl<O: KeyedOperator> KeyedHarness<O> {
     /// # Errors
     /// Those of the operator.
     pub fn process_at(&mut self, key: O::Key, record: O::In, time_ms: i64) -> Result<()> {
-        let mut out = Out::new(&mut self.outputs, time_ms, self.watermark);
-        self.operator
-            .process(record, &mut self.states.at(&key), &mut out)
+        let mut at = self.states.at(&key);
+        let watermark = self.time.of(at.key_group(), self.watermark);
+        let mut out = Out::new(&mut self.outputs, time_ms, watermark);
+        self.operator.process(record, &mut at, &mut out)
     }
 
     /// Advances event time to a watermark, in milliseconds, and fires what is due, earliest first.
@@ -150,9 +163,14 @@ impl<O: KeyedOperator> KeyedHarness<O> {
     /// # Errors
     /// Those of the operator.
     pub fn advance_watermark(&mut self, watermark_ms: i64) -> Result<()> {
-        self.watermark = self.watermark.max(watermark_ms);
         let sets = self.timers.event.clone();
-        self.fire(&sets, self.watermark, true)?;
+        if watermark_ms < self.watermark {
+            // Known already, but what was restored waits for its inputs.
+            return self.fire(&sets, watermark_ms, true);
+        }
+        self.watermark = watermark_ms;
+        self.time.caught_up(watermark_ms);
+        self.fire(&sets, watermark_ms, true)?;
         let mut out = Out::new(&mut self.outputs, NO_TIMESTAMP, self.watermark);
         self.operator.on_watermark(self.watermark, &mut out)
     }
@@ -190,9 +208,10 @@ impl<O: KeyedOperator> KeyedHarness<O> {
                 return Ok(());
             };
             let time = if event { time } else { NO_TIMESTAMP };
-            let mut out = Out::new(&mut self.outputs, time, self.watermark);
-            self.operator
-                .on_timer(&due, &mut self.states.at(&due.key), &mut out)?;
+            let mut at = self.states.at(&due.key);
+            let watermark = self.time.of(at.key_group(), self.watermark);
+            let mut out = Out::new(&mut self.outputs, time, watermark);
+            self.operator.on_timer(&due, &mut at, &mut out)?;
         }
     }
 
@@ -210,6 +229,10 @@ impl<O: KeyedOperator> KeyedHarness<O> {
             kind: SnapshotKind::Checkpoint,
             now_ms: self.clock.now_ms(),
         };
+        let mut raw = RawStreams::new(self.states.context().range);
+        self.operator.snapshot_raw(&mut raw)?;
+        let raw = raw.finish()?.keyed;
+        let work = self.operator.snapshot_work(checkpoint)?;
         let frozen = self.states.snapshot(&request)?;
         let executor = StepExecutor::new();
         let cx = PersistContext {
@@ -219,18 +242,32 @@ impl<O: KeyedOperator> KeyedHarness<O> {
             executor: executor.clone(),
             spill_dir: None,
         };
-        let managed_keyed = finish(&executor, frozen.persist(cx))?;
+        self.time.store(&mut self.time_states, self.watermark)?;
+        let time = self.time_states.snapshot(&request)?;
+        if let Some(work) = work {
+            finish(&executor, work.run(cx.clone()))?;
+        }
+        let managed_keyed = finish(&executor, frozen.persist(cx.clone()))?;
+        let managed_operator = finish(&executor, time.persist(cx.clone()))?;
+        let raw = raw.map(|raw| finish(&executor, raw.persist(cx)));
         self.operator.checkpoint_completed(checkpoint)?;
         self.states.checkpoint_completed(checkpoint)?;
         Ok(OperatorSnapshot {
             managed_keyed,
+            raw_keyed: raw.transpose()?.into_iter().collect(),
+            managed_operator: managed_operator.into_iter().collect(),
             ..OperatorSnapshot::default()
         })
     }
 
     /// Returns what was emitted since the last call, with event times.
     pub fn take_outputs(&mut self) -> Vec<Timed<O::Out>> {
-        std::mem::take(&mut self.outputs)
+        std::mem::take(&mut self.outputs.records)
+    }
+
+    /// Returns what was emitted to a side output since the last call, such as a window's late records, with event times.
+    pub fn take_side<S: Record>(&mut self, side: SideOutput<S>) -> Vec<Timed<S>> {
+        self.outputs.take_side(side)
     }
 
     /// Returns what was emitted since the last call.

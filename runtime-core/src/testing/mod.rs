@@ -35,10 +35,15 @@
 //! owner.process("a".to_owned(), ()).unwrap();
 //! assert_eq!(owner.take_values(), [2]);
 //! ```
+mod collected;
 mod driver;
 mod keyed_harness;
 mod step_executor;
+mod two_input_harness;
 
 pub use driver::Driver;
 pub use keyed_harness::KeyedHarness;
 pub use step_executor::StepExecutor;
+pub use two_input_harness::TwoInputHarness;
+
+use collected::Collected;
