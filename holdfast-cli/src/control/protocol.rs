@@ -284,6 +284,8 @@ pub(crate) struct Ending {
     pub(crate) kept: Option<String>,
     /// The command that goes on.
     pub(crate) resume: Option<String>,
+    /// The folder that the job ran in, which the command's paths may start from.
+    pub(crate) folder: Option<String>,
 }
 
 #[cfg(test)]

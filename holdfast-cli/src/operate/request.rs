@@ -8,7 +8,7 @@ use crate::control::protocol::{
     CheckpointArguments, Ending, Request, SavepointArguments, StopArguments, Taken,
 };
 use crate::failure::Failure;
-use crate::terminal::{bytes, print, say};
+use crate::terminal::{bytes, grouped, print, say};
 
 /// Takes a savepoint; its path is the last line of the standard output.
 ///
@@ -48,7 +48,12 @@ fn take(args: &AskArgs, request: &Request, left: &str) -> Result<(), Failure> {
     if args.json {
         return print(&format!("{}\n", json!(taken)));
     }
-    say(&format!("{} of job {job}", in_words(&taken)));
+    say(&format!(
+        "{} {} of job {job}: {}",
+        taken.kind,
+        taken.id,
+        figures(&taken)
+    ));
     path_on_stdout(taken.path.as_deref())
 }
 
@@ -71,15 +76,15 @@ pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
     let with = ending
         .taken
         .as_ref()
-        .map(|taken| format!(" with {}", in_words(taken)))
+        .map(|taken| format!(" with {} {}: {}", taken.kind, taken.id, figures(taken)))
         .unwrap_or_default();
-    let drained = if args.drain {
+    let stopped = if args.drain {
         "drained and stopped"
     } else {
         "stopped"
     };
     say(&format!(
-        "job {job} has {drained}{with}{}",
+        "job {job} has {stopped}{with}{}",
         how_to_go_on(&ending)
     ));
     path_on_stdout(ending.kept.as_deref())
@@ -115,21 +120,24 @@ fn end(args: &AskArgs, request: &Request, left: &str) -> Result<(String, Ending)
 }
 
 fn how_to_go_on(ending: &Ending) -> String {
-    ending
-        .resume
-        .as_ref()
-        .map(|command| format!("; go on with: {command}"))
-        .unwrap_or_default()
+    let Some(command) = &ending.resume else {
+        return String::new();
+    };
+    // Its paths may be relative to the folder that it ran in.
+    let here = std::env::current_dir().ok();
+    let elsewhere = |folder: &&String| here.as_deref() != Some(Path::new(folder.as_str()));
+    match ending.folder.as_ref().filter(elsewhere) {
+        Some(folder) => format!("; go on, in {folder}, with: {command}"),
+        None => format!("; go on with: {command}"),
+    }
 }
 
-fn in_words(taken: &Taken) -> String {
+fn figures(taken: &Taken) -> String {
     format!(
-        "{} {}: {}, {} of them new, in {} ms",
-        taken.kind,
-        taken.id,
+        "{} ({} new) in {} ms",
         bytes(taken.total_bytes),
         bytes(taken.new_bytes),
-        taken.duration_ms
+        grouped(taken.duration_ms)
     )
 }
 

@@ -115,29 +115,11 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         Ok(outcome) => outcome.status,
         Err(_) => JobStatus::Failed,
     };
-    let kept = retention
-        .keeps(status)
-        .then(|| {
-            listener
-                .last_checkpoint()
-                .and_then(|id| checkpoints.path_of(id))
-        })
-        .flatten();
-    let ending = Ending {
-        kept: stopped
-            .as_ref()
-            .and_then(|(taken, _)| taken.path.clone())
-            .or(kept),
-        taken: stopped.as_ref().map(|(taken, _)| taken.clone()),
-        resume: None,
-    };
-    let ending = Ending {
-        resume: ending.kept.as_ref().map(|path| {
-            let from_path = ending.taken.as_ref().is_some_and(Taken::is_savepoint);
-            resume_command(std::env::args(), if from_path { path } else { "latest" })
-        }),
-        ..ending
-    };
+    let last = listener
+        .last_checkpoint()
+        .filter(|_| retention.keeps(status))
+        .and_then(|id| checkpoints.path_of(id));
+    let ending = ending(stopped.as_ref().map(|(taken, _)| taken), last);
     let told = match &outcome {
         Ok(_) => Ok(ending.clone()),
         Err(error) if error.kind() == ErrorKind::Cancelled => Ok(ending.clone()),
@@ -154,6 +136,23 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     // What is still being written to a store that hangs is not waited for.
     io.shutdown_background();
     result
+}
+
+/// Says what the job goes on from: what it was stopped with, or the last checkpoint that is kept.
+fn ending(taken: Option<&Taken>, last: Option<String>) -> Ending {
+    let savepoint = taken.filter(|taken| taken.is_savepoint());
+    let resume = match savepoint.and_then(|taken| taken.path.as_deref()) {
+        Some(path) => Some(path),
+        None => last.as_ref().map(|_| "latest"),
+    }
+    .map(|from| resume_command(std::env::args(), from));
+    let folder = std::env::current_dir().ok();
+    Ending {
+        taken: taken.cloned(),
+        resume,
+        folder: folder.and_then(|folder| folder.into_os_string().into_string().ok()),
+        kept: savepoint.and_then(|taken| taken.path.clone()).or(last),
+    }
 }
 
 /// Returns a number that whoever sends records can't know: it keeps crafted keys from colliding.

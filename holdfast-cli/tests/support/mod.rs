@@ -1,6 +1,7 @@
 //! Runs the program, and follows what it tells.
 #![allow(dead_code, reason = "each test uses a part of this")]
 
+pub(crate) mod disk;
 pub(crate) mod place;
 
 use std::collections::BTreeMap;
