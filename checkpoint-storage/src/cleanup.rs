@@ -227,6 +227,6 @@ impl JobStore {
     }
 }
 
-fn is_temporary(name: &str) -> bool {
+pub(crate) fn is_temporary(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(LocalPublish::TEMPORARY)
 }

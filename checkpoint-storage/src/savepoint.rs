@@ -1,9 +1,10 @@
 use state_api::{Error, JobId, Result};
 
+use crate::cleanup::{DeleteReport, is_temporary};
 use crate::job_store::{JobStore, Published};
 use crate::layout::Layout;
-use crate::metadata::{CheckpointMetadata, OwnRoot};
-use crate::names::{ObjectNames, UuidSource};
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
+use crate::names::{ObjectNames, UuidSource, attempt_of_name};
 use crate::options::StreamOptions;
 use crate::root::StoreRoot;
 use crate::storage::ObjectCheckpointStorage;
@@ -91,5 +92,32 @@ impl JobStore {
         self.publish_in(&folder.root, metadata)
             .await
             .map_err(|e| e.with("savepoint", folder.root.url()))
+    }
+
+    /// Deletes a savepoint that this attempt has given up, of which nobody was told: metadata first, then what this
+    /// attempt wrote, then the folder if nothing is left in it.
+    ///
+    /// # Errors
+    /// `Fenced`; `Retryable` when the store fails.
+    pub async fn discard_savepoint(&self, folder: &SavepointFolder) -> Result<DeleteReport> {
+        let root = &folder.root;
+        let named = |e: Error| e.with("savepoint", root.url());
+        self.check_fenced().await?;
+        root.delete(METADATA_NAME).await.map_err(named)?;
+        let mut report = DeleteReport::default();
+        for entry in root.list("").await.map_err(named)? {
+            let ours = attempt_of_name(&entry.name) == Some(self.attempt);
+            if entry.is_folder || !(ours || is_temporary(&entry.name)) {
+                continue;
+            }
+            match root.delete(&entry.name).await {
+                Ok(()) => report.deleted += 1,
+                Err(e) => report.failed.push((entry.name, e)),
+            }
+        }
+        if let Err(e) = root.remove_folder("").await {
+            tracing::debug!(folder = root.url(), error = %e, "the folder of a savepoint that was given up is left");
+        }
+        Ok(report)
     }
 }

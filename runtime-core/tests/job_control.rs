@@ -5,43 +5,14 @@ mod job_support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use job_support::{Ledger, lines, parts, settings, with_memory, wordcount};
-use runtime_core::coordinator::{CheckpointKind, CoordinatorConfig, FailureReason, Phase};
-use runtime_core::execution::{
-    CheckpointDone, Failpoint, Failpoints, JobControl, JobReport, JobState, Reply,
+use job_support::{
+    Ledger, asking, lines, now, parts, settings, with_memory, without_interval, wordcount,
 };
+use runtime_core::coordinator::{CheckpointKind, CoordinatorConfig, FailureReason, Phase};
+use runtime_core::execution::{CheckpointDone, Failpoint, Failpoints, JobReport, JobState, Reply};
 use runtime_core::testing::Driver;
-use runtime_core::{ExecutionSettings, JobEvent, JobParts};
-use state_api::{CheckpointId, Error, ErrorKind};
-
-/// Calls `ask` at each event, with the control of the job that the driver runs next.
-fn asking(
-    driver: &Driver,
-    parts: JobParts,
-    ask: impl Fn(&JobControl, &JobEvent) + Send + Sync + 'static,
-) -> JobParts {
-    let control = driver.control();
-    JobParts {
-        events: Arc::new(move |event: &JobEvent| ask(&control, event)),
-        ..parts
-    }
-}
-
-fn now<T>(reply: Reply<T>) -> Result<T, Error> {
-    reply.now_or_never().expect("the job has ended")
-}
-
-fn without_interval() -> ExecutionSettings {
-    let settings = settings(10);
-    ExecutionSettings {
-        checkpointing: CoordinatorConfig {
-            interval: None,
-            ..settings.checkpointing
-        },
-        ..settings
-    }
-}
+use runtime_core::{ExecutionSettings, JobEvent};
+use state_api::{CheckpointId, ErrorKind};
 
 #[test]
 fn a_checkpoint_on_demand_is_answered_with_what_it_cost_and_where_it_is() {

@@ -9,9 +9,9 @@ use state_api::{
     MaxParallelism, OperatorSnapshot, OperatorUid, RestoreContext, Subtask,
 };
 
-use crate::channel::Signal;
+use crate::channel::{Barrier, Signal};
 use crate::config::CheckpointMode;
-use crate::execution::Failpoints;
+use crate::execution::{Failpoints, Places};
 use crate::job::RunPlan;
 
 /// The state of a checkpoint that one subtask starts from, dealt out to it.
@@ -39,6 +39,8 @@ pub(crate) struct Environment {
     /// Set when an output of the subtask has no room.
     pub(crate) congested: Rc<Cell<bool>>,
     pub(crate) storage: Arc<dyn CheckpointStorage>,
+    /// Where savepoints go.
+    pub(crate) places: Arc<Places>,
     pub(crate) restore_storage: Arc<dyn CheckpointStorage>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) backend: Arc<dyn BackendFactory>,
@@ -59,6 +61,15 @@ impl Environment {
             .operators
             .get(uid)
             .map(|snapshot| (restored.checkpoint, snapshot))
+    }
+
+    /// Returns what the snapshot of a checkpoint is written to; `None` for a savepoint that was given up.
+    pub(crate) fn storage_for(&self, barrier: &Barrier) -> Option<Arc<dyn CheckpointStorage>> {
+        if barrier.kind.is_savepoint() {
+            self.places.of(barrier.id)
+        } else {
+            Some(Arc::clone(&self.storage))
+        }
     }
 
     pub(crate) fn restore_context(&self) -> RestoreContext {

@@ -123,6 +123,11 @@ pub(crate) trait Head: Control {
         false
     }
 
+    /// Ends the input here and passes on the end of event time; for sources.
+    fn drain(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Describes the positions that were restored, for people.
     fn restored_positions(&self) -> Vec<String> {
         Vec::new()

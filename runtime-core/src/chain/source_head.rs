@@ -194,8 +194,7 @@ impl<S: Source> Head for SourceHead<S> {
                 })
             }
             SourceStatus::Finished => {
-                self.ended = true;
-                self.next.watermark(END_OF_TIME)?;
+                self.drain()?;
                 Ok(Turn::InputEnded)
             }
         }
@@ -205,6 +204,14 @@ impl<S: Source> Head for SourceHead<S> {
 
     fn is_source(&self) -> bool {
         true
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        if !self.ended {
+            self.ended = true;
+            self.next.watermark(END_OF_TIME)?;
+        }
+        Ok(())
     }
 
     fn restored_positions(&self) -> Vec<String> {

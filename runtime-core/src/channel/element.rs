@@ -9,8 +9,10 @@ pub struct Barrier {
     pub timestamp_ms: i64,
     /// What is asked of the snapshot.
     pub kind: SnapshotKind,
-    /// Whether the job ends with this checkpoint.
+    /// Whether the job ends with this checkpoint: behind it nothing is processed until its outcome is known.
     pub last: bool,
+    /// Whether sources end their input before it.
+    pub drain: bool,
 }
 
 impl Barrier {
@@ -22,6 +24,7 @@ impl Barrier {
             timestamp_ms,
             kind: SnapshotKind::Checkpoint,
             last: false,
+            drain: false,
         }
     }
 }

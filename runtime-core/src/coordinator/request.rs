@@ -139,6 +139,8 @@ pub(crate) struct Room {
     pub(crate) triggering: bool,
     /// The number of pending checkpoints is at its limit, or a checkpoint that ends the job is under way.
     pub(crate) full: bool,
+    /// A checkpoint that ends the job is under way or complete.
+    pub(crate) ending: bool,
     /// More checkpoints are being deleted than may be pending.
     pub(crate) cleaning: bool,
     /// What is left of the minimum pause, in milliseconds.
@@ -216,7 +218,10 @@ impl RequestQueue {
         let Some(first) = self.waiting.first_entry() else {
             return Choice::Wait;
         };
-        if room.triggering || room.cleaning || (room.full && !first.get().forced) {
+        let request = first.get();
+        // A job ends once: who else wants to end it waits, in case the first try fails.
+        let second_end = room.ending && request.trigger.kind.ends_the_job();
+        if room.triggering || room.cleaning || second_end || (room.full && !request.forced) {
             return Choice::Wait;
         }
         let first = first.remove();

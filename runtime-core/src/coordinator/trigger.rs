@@ -141,6 +141,7 @@ impl<A> CheckpointCoordinator<A> {
         Room {
             triggering: self.pending.values().any(|p| p.phase == Phase::Preparing),
             full: self.pending.len() >= limit || self.is_ending(),
+            ending: self.is_ending(),
             cleaning: self.cleaning.len() > limit,
             pause_left_ms: self.pause_left(now_ms),
         }
@@ -219,6 +220,11 @@ impl<A> CheckpointCoordinator<A> {
         };
         if pending.phase != Phase::Preparing {
             return out.push(Action::Remark(Remark::Late(id)));
+        }
+        if self.ended {
+            // The job ended meanwhile with another checkpoint: its tasks are leaving.
+            let reason = FailureReason::CoordinatorShutdown;
+            return self.abort(now_ms, id, reason, "the job has ended".into(), out);
         }
         match participants {
             Ok(participants) => {

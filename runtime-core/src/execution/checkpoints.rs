@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use checkpoint_storage::CheckpointMetadata;
 use futures_util::future::BoxFuture;
-use state_api::{Attempt, CheckpointId, CheckpointStorage, OperatorSnapshot, Result};
+use state_api::{
+    Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result,
+};
 
 use super::RestoreFrom;
 
@@ -58,12 +60,43 @@ pub trait CheckpointStore: Send + Sync {
         None
     }
 
+    /// Picks the place of a savepoint and returns what its subtasks write to, all of it into that place.
+    ///
+    /// `target` is the folder to put it in; without it, the configured one. Nobody deletes a savepoint that is complete.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when there is neither target nor a configured folder; `Unsupported` where there are no
+    /// savepoints; `Fenced`; those of the store.
+    fn prepare_savepoint(
+        &self,
+        _id: CheckpointId,
+        _target: Option<String>,
+    ) -> BoxFuture<'_, Result<Arc<dyn CheckpointStorage>>> {
+        Box::pin(std::future::ready(Err(Error::new(
+            ErrorKind::Unsupported,
+            "savepoints are not offered by this store",
+        ))))
+    }
+
+    /// Removes what subtasks left in the place of a savepoint that was given up, once none of them writes there any more.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn drain_savepoint(&self, _id: CheckpointId) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Returns what the bytes of a checkpoint of this attempt, complete or not, are read from.
+    fn storage_of(&self, _id: CheckpointId) -> Arc<dyn CheckpointStorage> {
+        self.storage()
+    }
+
     /// Returns the folder of a checkpoint of this job, as a path or URL; `None` where there is no such thing.
     fn location(&self, _id: CheckpointId) -> Option<String> {
         None
     }
 
-    /// Makes a checkpoint exist.
+    /// Makes a checkpoint, or a savepoint in the place that was prepared for it, exist.
     ///
     /// # Errors
     /// As the contract says.

@@ -16,7 +16,7 @@ use super::journal::{Ending, Journal};
 use super::launch::Run;
 use super::{
     CheckpointDone, CheckpointStats, CheckpointStore, Failpoint, Failpoints, JobEvent, JobEvents,
-    JobReport, MissingSubtask, PendingReport, SubtaskRecord, events,
+    JobReport, MissingSubtask, PendingReport, Places, SubtaskRecord, events,
 };
 use crate::channel::Barrier;
 use crate::coordinator::{
@@ -37,6 +37,8 @@ pub(super) enum Effect {
         RequestId,
         std::result::Result<CheckpointId, CheckpointFailure>,
     ),
+    /// A checkpoint is complete that the job ends with.
+    LastCompleted(CheckpointKind),
     /// Nothing more comes from the coordinator.
     Stopped,
 }
@@ -59,14 +61,22 @@ pub(super) struct Coordination {
     pub(super) aborted: u64,
     /// Deletions that have been started and not reported as over.
     pub(super) cleaning: usize,
+    /// Places of savepoints that are being emptied.
+    pub(super) draining: usize,
     /// Deletions that the end of the job waits for.
     pub(super) last_deletions: Vec<Arc<CheckpointMetadata>>,
     pub(super) journal: Rc<RefCell<Journal>>,
     /// Those who wait for the answer to a request.
     pub(super) waiting: BTreeMap<RequestId, oneshot::Sender<Result<CheckpointDone>>>,
     pub(super) requests: u64,
+    /// Those who asked the job to stop: they are answered when it has.
+    pub(super) parting: Vec<(oneshot::Sender<Result<CheckpointDone>>, CheckpointDone)>,
     /// What pending checkpoints wait for that are about to expire.
     pub(super) overdue: BTreeMap<CheckpointId, String>,
+    /// What tasks call the pending checkpoints.
+    pub(super) kinds: BTreeMap<CheckpointId, SnapshotKind>,
+    /// Where the pending savepoints go.
+    pub(super) places: Arc<Places>,
 }
 
 impl Coordination {
@@ -148,8 +158,32 @@ impl Coordination {
                 }),
             },
         };
-        // Who no longer waits is not told.
-        drop(reply.send(answer));
+        match answer {
+            Ok(done) if done.kind.ends_the_job() => self.parting.push((reply, done)),
+            // Who no longer waits is not told.
+            answer => drop(reply.send(answer)),
+        }
+    }
+
+    /// Answers those who asked the job to stop; `failed` says what came after the checkpoint was complete.
+    pub(super) fn part(&mut self, failed: Option<&str>) {
+        for (reply, done) in self.parting.drain(..) {
+            let answer = match failed {
+                None => Ok(done),
+                Some(why) => {
+                    let error = Error::retryable(format!(
+                        "the {} is complete, but the job did not stop in peace: {why}",
+                        done.kind
+                    ))
+                    .with("checkpoint", done.id);
+                    Err(match done.path {
+                        Some(path) => error.with("path", path),
+                        None => error,
+                    })
+                }
+            };
+            drop(reply.send(answer));
+        }
     }
 
     /// Says how things stand.
@@ -204,12 +238,9 @@ impl Coordination {
         effects: &mut Vec<Effect>,
     ) {
         match action {
-            Action::PrepareLocation { id, kind, .. } if kind.is_savepoint() => {
-                facts.push_back(Fact::StorageFailed {
-                    id,
-                    detail: "savepoints are not offered by this store".into(),
-                });
-            }
+            Action::PrepareLocation {
+                id, kind, target, ..
+            } if kind.is_savepoint() => self.prepare_savepoint(id, target),
             Action::PrepareLocation { id, .. } => match self.store.check_fenced() {
                 None => facts.push_back(Fact::LocationReady { id }),
                 Some(check) => self.prepare(id, check),
@@ -226,8 +257,10 @@ impl Coordination {
                     id,
                     timestamp_ms: i64::try_from(timestamp_ms).unwrap_or(i64::MAX),
                     kind: snapshot_kind(kind, format, full),
-                    last: kind == CheckpointKind::Final,
+                    last: kind.ends_the_job(),
+                    drain: matches!(kind, CheckpointKind::StopWithSavepoint { drain: true }),
                 };
+                self.kinds.insert(id, barrier.kind);
                 for task in tasks {
                     match run.and_then(|run| run.mailboxes.get(&task)) {
                         Some(mailbox) => mailbox.send(Command::Trigger(barrier)),
@@ -254,12 +287,26 @@ impl Coordination {
                 }),
             },
             // What is on its way to the store can't be called back; the answer decides.
-            Action::CancelPublish { .. } | Action::LeaveBehind { .. } => {}
+            Action::CancelPublish { .. } => {}
+            Action::LeaveBehind { id } => drop(self.places.remove(id)),
             Action::NotifyComplete { id, .. } => to_all(run, Command::Completed(id)),
             Action::NotifyAbort { id, .. } => to_all(run, Command::Aborted(id)),
             Action::Discard { id, acks } => {
                 self.metadata.remove(&id);
                 self.discard_unpublished(id, snapshots(&acks), true);
+                if let Some(returned) = self.places.remove(id) {
+                    let store = Arc::clone(&self.store);
+                    let inbox = Arc::clone(&self.inbox);
+                    self.draining += 1;
+                    let drained = async move {
+                        // Dropped unsent: that is the word.
+                        returned.await.unwrap_or_default();
+                        let result = store.drain_savepoint(id).await;
+                        inbox.send(Message::Drained);
+                        result
+                    };
+                    self.clean(id, false, Box::pin(drained));
+                }
             }
             Action::DiscardAck { id, ack } => {
                 let snapshots = ack
@@ -270,7 +317,10 @@ impl Coordination {
                     .collect();
                 self.discard_unpublished(id, snapshots, false);
             }
-            Action::Retract { id, .. } => self.discard(id),
+            Action::Retract { id, .. } => {
+                drop(self.places.remove(id));
+                self.discard(id);
+            }
             Action::Subsume { id, delete: true } => self.discard(id),
             Action::Subsume { id, delete: false } => drop(self.metadata.remove(&id)),
             Action::ReplyTrigger {
@@ -297,6 +347,9 @@ impl Coordination {
                 if let Outcome::Aborted(failure) = &mut outcome {
                     self.explain(failure);
                 }
+                if outcome == Outcome::Completed && kind.ends_the_job() {
+                    effects.push(Effect::LastCompleted(kind));
+                }
                 let path = self.store.location(id);
                 self.ended(Ending {
                     id,
@@ -322,6 +375,10 @@ impl Coordination {
 
     fn ended(&mut self, mut end: Ending) {
         let (id, started_ms, ended_ms) = (end.id, end.started_ms, end.ended_ms);
+        self.kinds.remove(&id);
+        if end.outcome == Outcome::Completed {
+            drop(self.places.remove(id));
+        }
         let stats = self.stats.remove(&id);
         end.bytes = stats
             .as_ref()
@@ -352,7 +409,11 @@ impl Coordination {
         acks: &Acks<CheckpointAck>,
     ) {
         let created_ms = i64::try_from(timestamp_ms).unwrap_or(i64::MAX);
-        let snapshot_kind = SnapshotKind::Checkpoint;
+        let snapshot_kind = match self.kinds.get(&id) {
+            // That it is full is no property of what is there.
+            Some(SnapshotKind::FullCheckpoint) | None => SnapshotKind::Checkpoint,
+            Some(kind) => *kind,
+        };
         let mut metadata = CheckpointMetadata::new(
             id,
             self.job.clone(),
@@ -435,6 +496,28 @@ impl Coordination {
         self.executor.spawn_io(Box::pin(async move {
             let fact = match check.await {
                 Ok(()) => Fact::LocationReady { id },
+                Err(error) if error.kind() == ErrorKind::Fenced => Fact::Fenced,
+                Err(error) => Fact::StorageFailed {
+                    id,
+                    detail: error.to_string(),
+                },
+            };
+            inbox.send(Message::Fact(fact));
+        }));
+    }
+
+    fn prepare_savepoint(&self, id: CheckpointId, target: Option<String>) {
+        let (store, places, inbox) = (
+            Arc::clone(&self.store),
+            Arc::clone(&self.places),
+            Arc::clone(&self.inbox),
+        );
+        self.executor.spawn_io(Box::pin(async move {
+            let fact = match store.prepare_savepoint(id, target).await {
+                Ok(storage) => {
+                    places.add(id, storage);
+                    Fact::LocationReady { id }
+                }
                 Err(error) if error.kind() == ErrorKind::Fenced => Fact::Fenced,
                 Err(error) => Fact::StorageFailed {
                     id,

@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
-    CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, StoreRoot,
-    StoredCheckpoint, StreamOptions, UuidSource,
+    CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, SavepointFolder,
+    StoreRoot, StoredCheckpoint, StreamOptions, UuidSource,
 };
 use futures_util::future::BoxFuture;
 use state_api::{
@@ -25,6 +25,8 @@ pub struct FolderCheckpoints {
     options: StreamOptions,
     /// Folders outside the job's own that checkpoints may refer to.
     allowed: Vec<StoreRoot>,
+    /// Where savepoints go when a request names no folder.
+    savepoints: Option<StoreRoot>,
     /// Reads checkpoints that are named by path.
     runtime: Option<Handle>,
     opened: Mutex<Option<Opened>>,
@@ -38,6 +40,15 @@ struct Opened {
     storage: Arc<ObjectCheckpointStorage>,
     /// What this attempt has published or was handed.
     retained: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
+    /// The savepoints of this attempt, complete or not.
+    savepoints: BTreeMap<CheckpointId, Savepoint>,
+}
+
+/// A savepoint of this attempt.
+#[derive(Clone)]
+struct Savepoint {
+    folder: SavepointFolder,
+    storage: Arc<ObjectCheckpointStorage>,
 }
 
 impl FolderCheckpoints {
@@ -50,6 +61,7 @@ impl FolderCheckpoints {
             names,
             options,
             allowed: Vec::new(),
+            savepoints: None,
             runtime: None,
             opened: Mutex::new(None),
             swept: AtomicBool::new(false),
@@ -82,6 +94,13 @@ impl FolderCheckpoints {
     #[must_use]
     pub fn options(mut self, options: StreamOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Sets the folder for savepoints whose request names none.
+    #[must_use]
+    pub fn savepoints(mut self, folder: StoreRoot) -> Self {
+        self.savepoints = Some(folder);
         self
     }
 
@@ -118,6 +137,31 @@ impl FolderCheckpoints {
         self.lock()
             .clone()
             .ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))
+    }
+
+    fn savepoint(&self, id: CheckpointId) -> Option<Savepoint> {
+        self.lock().as_ref()?.savepoints.get(&id).cloned()
+    }
+
+    /// Opens the folder that a request for a savepoint names.
+    fn target(&self, target: Option<String>) -> Result<Option<StoreRoot>> {
+        let Some(url) = target else {
+            return Ok(None);
+        };
+        match &self.runtime {
+            Some(runtime) => StoreRoot::open(&url, runtime.clone()).map(Some),
+            None => Err(Error::config(
+                "savepoints go to the configured folder only: nothing here opens others",
+            )
+            .with("target", url)),
+        }
+    }
+
+    /// Deletes what there is of a savepoint that was given up.
+    async fn discard_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
+        let store = self.opened()?.store;
+        let report = store.discard_savepoint(&savepoint.folder).await?;
+        report.into_result().map(drop)
     }
 
     fn loaded(&self, found: StoredCheckpoint) -> LoadedCheckpoint {
@@ -166,6 +210,7 @@ impl CheckpointStore for FolderCheckpoints {
                 store,
                 storage,
                 retained,
+                savepoints: BTreeMap::new(),
             });
             Ok(start)
         })
@@ -200,7 +245,52 @@ impl CheckpointStore for FolderCheckpoints {
         Some(Box::pin(async move { opened?.store.check_fenced().await }))
     }
 
+    fn prepare_savepoint(
+        &self,
+        id: CheckpointId,
+        target: Option<String>,
+    ) -> BoxFuture<'_, Result<Arc<dyn CheckpointStorage>>> {
+        Box::pin(async move {
+            let opened = self.opened()?;
+            opened.store.check_fenced().await?;
+            let target = self.target(target)?;
+            let default = self.savepoints.as_ref();
+            let folder =
+                SavepointFolder::choose(target.as_ref(), default, &self.job, &self.names).await?;
+            let storage = Arc::new(folder.storage(&opened.store, self.options));
+            if let Some(opened) = &mut *self.lock() {
+                let storage = Arc::clone(&storage);
+                opened.savepoints.insert(id, Savepoint { folder, storage });
+            }
+            Ok(storage as Arc<dyn CheckpointStorage>)
+        })
+    }
+
+    fn drain_savepoint(&self, id: CheckpointId) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let Some(savepoint) = self.savepoint(id) else {
+                return Ok(());
+            };
+            let report = savepoint.storage.drain().await;
+            self.discard_savepoint(&savepoint).await?;
+            match report.failed.into_iter().next() {
+                Some((path, error)) => Err(error.with("object", path)),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn storage_of(&self, id: CheckpointId) -> Arc<dyn CheckpointStorage> {
+        match self.savepoint(id) {
+            Some(savepoint) => savepoint.storage,
+            None => self.storage(),
+        }
+    }
+
     fn location(&self, id: CheckpointId) -> Option<String> {
+        if let Some(savepoint) = self.savepoint(id) {
+            return Some(savepoint.folder.root().url().to_owned());
+        }
         let name = checkpoint_storage::layout::checkpoint_folder(id);
         Some(self.folder.folder(&name).url().to_owned())
     }
@@ -208,16 +298,24 @@ impl CheckpointStore for FolderCheckpoints {
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let store = self.opened()?.store;
+            let savepoint = self.savepoint(metadata.checkpoint);
             let mut tries = 0;
             loop {
                 tries += 1;
-                match store.publish(&metadata).await {
+                let published = match &savepoint {
+                    Some(savepoint) => store.publish_savepoint(&savepoint.folder, &metadata).await,
+                    None => store.publish(&metadata).await,
+                };
+                match published {
                     Ok(_) => break,
                     Err(error) if error.kind() == ErrorKind::Retryable && tries < PUBLISH_TRIES => {
                         tracing::warn!(%error, tries, "publishing again");
                     }
                     Err(error) => return Err(error),
                 }
+            }
+            if let Some(savepoint) = savepoint {
+                return reap(&savepoint.storage).await.or_else(warned);
             }
             self.sweep(&store).await?;
             if let Some(opened) = &mut *self.lock() {
@@ -229,6 +327,9 @@ impl CheckpointStore for FolderCheckpoints {
 
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
+            if let Some(savepoint) = self.savepoint(metadata.checkpoint) {
+                return self.discard_savepoint(&savepoint).await;
+            }
             let opened = {
                 let mut opened = self.lock();
                 if let Some(opened) = &mut *opened {
@@ -254,6 +355,9 @@ impl CheckpointStore for FolderCheckpoints {
     ) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let opened = self.opened()?;
+            if let Some(savepoint) = self.savepoint(id) {
+                return self.discard_savepoint(&savepoint).await;
+            }
             let prefix = format!("{}/", checkpoint_storage::layout::checkpoint_folder(id));
             // What lies elsewhere is shared with other checkpoints.
             let objects: Vec<_> = snapshots
@@ -267,6 +371,12 @@ impl CheckpointStore for FolderCheckpoints {
             reap(&opened.storage).await
         })
     }
+}
+
+/// Left-overs cost space, not correctness.
+fn warned(error: Error) -> Result<()> {
+    tracing::warn!(%error, "left-overs of a savepoint stay");
+    Ok(())
 }
 
 /// Removes what dropped streams left behind.

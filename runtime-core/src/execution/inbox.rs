@@ -22,6 +22,8 @@ pub(crate) enum Message {
     },
     /// By work that an action of the coordinator started.
     Fact(Fact<CheckpointAck>),
+    /// Nobody writes any more into the place of a savepoint that was given up, and it is empty.
+    Drained,
     /// Something failed without harm.
     Warning(Error),
     /// By a person who waits for the answer.

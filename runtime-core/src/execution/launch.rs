@@ -10,7 +10,7 @@ use state_api::{
 };
 
 use super::inbox::{Inbox, RunReporter};
-use super::{ExecutionSettings, JobParts, LoadedCheckpoint};
+use super::{ExecutionSettings, JobParts, LoadedCheckpoint, Places};
 use crate::assign::{assign, restored_max_parallelism};
 use crate::chain::environment::{Environment, RestoredState};
 use crate::channel::Signal;
@@ -77,6 +77,7 @@ pub(super) struct RunStart<'a> {
     pub(super) parts: &'a JobParts,
     pub(super) executor: Arc<dyn Executor>,
     pub(super) storage: Arc<dyn CheckpointStorage>,
+    pub(super) places: Arc<Places>,
     pub(super) attempt: Attempt,
     pub(super) run: u32,
     pub(super) restored: Option<&'a LoadedCheckpoint>,
@@ -197,6 +198,7 @@ impl RunStart<'_> {
         });
         let (settings, parts) = (self.settings.clone(), self.parts.clone());
         let storage = Arc::clone(&self.storage);
+        let places = Arc::clone(&self.places);
         let restore_storage = self.restored.map_or_else(
             || Arc::clone(&storage),
             |loaded| Arc::clone(&loaded.storage),
@@ -219,6 +221,7 @@ impl RunStart<'_> {
                 signal: task_signal,
                 congested: Rc::new(Cell::new(false)),
                 storage,
+                places,
                 restore_storage,
                 executor,
                 backend: parts.backend,

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use state_api::{Attempt, CheckpointStorage, Error, ErrorKind, Executor, Result};
+use state_api::{Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, Executor, Result};
 
 use super::control::Ask;
 use super::coordination::{Coordination, Effect};
@@ -17,7 +17,8 @@ use super::{
 };
 use crate::CheckpointStore;
 use crate::coordinator::{
-    CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, Fact, JobStatus, Restored, TaskId,
+    CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, CoordinatorConfig, Fact, JobStatus,
+    Restored, TaskId,
 };
 use crate::job::Job;
 use crate::restart::{RestartDecision, Restarts};
@@ -88,6 +89,9 @@ impl Master<'_> {
                 parts: self.parts,
                 executor: Arc::clone(&self.executor),
                 storage: Arc::clone(&storage),
+                places: coordination
+                    .as_ref()
+                    .map_or_else(Arc::default, |c| Arc::clone(&c.places)),
                 attempt,
                 run,
                 restored: restored.as_ref(),
@@ -108,6 +112,9 @@ impl Master<'_> {
             };
             self.host.run_ended();
             let error = match end {
+                RunEnd::Suspended => {
+                    return self.ended(JobStatus::Suspended, coordination, run).await;
+                }
                 RunEnd::Finished => {
                     return self.ended(JobStatus::Finished, coordination, run).await;
                 }
@@ -122,6 +129,9 @@ impl Master<'_> {
                 }
                 RunEnd::Failed(error) => error,
             };
+            if let Some(coordination) = &mut coordination {
+                coordination.part(Some(&error.to_string()));
+            }
             let random = self.next_random();
             let now_ms = self.parts.clock.now_ms();
             match restarts.on_error(u64::try_from(now_ms).unwrap_or(0), &error, random) {
@@ -157,8 +167,8 @@ impl Master<'_> {
                 None => None,
                 Some(coordination) => match coordination.newest() {
                     Ok(Some(metadata)) => Some(LoadedCheckpoint {
+                        storage: coordination.store.storage_of(metadata.checkpoint),
                         metadata,
-                        storage: coordination.store.storage(),
                     }),
                     Ok(None) => initial.clone(),
                     // Whether the last one was published is not known here, but the store knows.
@@ -225,13 +235,24 @@ impl Master<'_> {
                 completed_ms: created_ms,
             }
         });
+        // A savepoint leaves no trace in the folder of checkpoints.
+        let after = |loaded: &LoadedCheckpoint| {
+            CheckpointId(loaded.metadata.checkpoint.0.saturating_add(1))
+        };
+        let next_checkpoint = start
+            .next_checkpoint
+            .max(restored.as_ref().map_or(CheckpointId(1), after));
         let found = Restored {
             completed: completed.collect(),
             full_until_completed: false,
         };
         let coordinator = CheckpointCoordinator::restored(
-            self.settings.checkpointing.clone(),
-            start.next_checkpoint,
+            CoordinatorConfig {
+                // A job is put aside to be continued from there.
+                keep_on_suspend: true,
+                ..self.settings.checkpointing.clone()
+            },
+            next_checkpoint,
             found,
         )?;
         let coordination = Coordination {
@@ -252,11 +273,15 @@ impl Master<'_> {
             completed: 0,
             aborted: 0,
             cleaning: 0,
+            draining: 0,
             last_deletions: Vec::new(),
             journal: Rc::clone(journal),
             waiting: BTreeMap::new(),
             requests: 0,
+            parting: Vec::new(),
             overdue: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+            places: Arc::default(),
         };
         Ok((start.attempt, store.storage(), Some(coordination), restored))
     }
@@ -276,7 +301,7 @@ impl Master<'_> {
                 let Some(coordination) = coordination.as_deref_mut() else {
                     return tasks.end();
                 };
-                if !tasks.failed_over && !matches!(tasks.end, Some(RunEnd::Finished)) {
+                if !tasks.failed_over && !tasks.ends_well() {
                     tasks.failed_over = true;
                     tasks.handle(coordination, Fact::Failover);
                 }
@@ -323,7 +348,10 @@ impl Master<'_> {
                         tasks.handle(coordination, fact);
                     }
                 }
-                (None | Some(Message::Fact(_)), None) => {}
+                (Some(Message::Drained), Some(coordination)) => {
+                    coordination.draining = coordination.draining.saturating_sub(1);
+                }
+                (None | Some(Message::Fact(_) | Message::Drained), None) => {}
             }
             if tasks.final_failed {
                 tasks.final_failed = false;
@@ -465,6 +493,11 @@ impl Master<'_> {
                         coordination.handle(None, fact);
                     }
                 }
+                Some(Message::Drained) => {
+                    if let Some(coordination) = coordination.as_deref_mut() {
+                        coordination.draining = coordination.draining.saturating_sub(1);
+                    }
+                }
                 Some(Message::Task { .. }) => {}
             }
         }
@@ -485,6 +518,11 @@ impl Master<'_> {
         };
         if let Some(mut coordination) = coordination {
             coordination.journal.borrow_mut().state = JobState::Stopping;
+            coordination.part(match status {
+                JobStatus::Finished | JobStatus::Suspended => None,
+                JobStatus::Cancelled => Some("it was cancelled"),
+                JobStatus::Failed => Some("it failed"),
+            });
             let mut effects = coordination.handle(None, Fact::Stop { status });
             for metadata in std::mem::take(&mut coordination.last_deletions) {
                 if let Err(error) = coordination.store.discard(metadata).await {
@@ -497,7 +535,7 @@ impl Master<'_> {
                 stopped |= effects
                     .iter()
                     .any(|effect| matches!(effect, Effect::Stopped | Effect::Fenced));
-                if stopped && coordination.cleaning == 0 {
+                if stopped && coordination.cleaning == 0 && coordination.draining == 0 {
                     break;
                 }
                 effects = match self
@@ -507,6 +545,10 @@ impl Master<'_> {
                 {
                     None => break,
                     Some(Message::Fact(fact)) => coordination.handle(None, fact),
+                    Some(Message::Drained) => {
+                        coordination.draining = coordination.draining.saturating_sub(1);
+                        Vec::new()
+                    }
                     Some(Message::Ask(Ask::Status { reply })) => {
                         drop(reply.send(Ok(coordination.report(None))));
                         Vec::new()

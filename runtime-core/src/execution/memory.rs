@@ -29,6 +29,9 @@ struct Kept {
     attempts: u64,
     last_id: u64,
     completed: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
+    /// The names of savepoints of this attempt.
+    places: BTreeMap<CheckpointId, String>,
+    savepoints: BTreeMap<String, Arc<CheckpointMetadata>>,
 }
 
 impl MemoryCheckpoints {
@@ -53,6 +56,17 @@ impl MemoryCheckpoints {
         self.lock().completed.values().cloned().collect()
     }
 
+    /// Returns the savepoints by their names, which [`RestoreFrom::Path`] takes.
+    #[must_use]
+    pub fn savepoints(&self) -> BTreeMap<String, Arc<CheckpointMetadata>> {
+        self.lock().savepoints.clone()
+    }
+
+    /// Deletes a savepoint, as its owner may; returns whether it was there.
+    pub fn delete_savepoint(&self, name: &str) -> bool {
+        self.lock().savepoints.remove(name).is_some()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,6 +87,7 @@ impl CheckpointStore for MemoryCheckpoints {
     fn start(&self) -> BoxFuture<'_, Result<StoreStart>> {
         let mut kept = self.lock();
         kept.attempts += 1;
+        kept.places.clear();
         let start = StoreStart {
             attempt: Attempt(kept.attempts),
             next_checkpoint: CheckpointId(kept.last_id + 1),
@@ -95,9 +110,11 @@ impl CheckpointStore for MemoryCheckpoints {
             RestoreFrom::Latest => Ok(newest),
             RestoreFrom::Path(path) => match path.strip_prefix("chk-").and_then(|n| n.parse().ok())
             {
-                Some(id) => Ok(self.lock().completed.get(&CheckpointId(id)).cloned()),
-                None => Err(Error::not_found("no such checkpoint in memory").with("path", path)),
-            },
+                Some(id) => self.lock().completed.get(&CheckpointId(id)).cloned(),
+                None => self.lock().savepoints.get(path).cloned(),
+            }
+            .map(Some)
+            .ok_or_else(|| Error::not_found("no such checkpoint in memory").with("path", path)),
         };
         let loaded = |metadata| LoadedCheckpoint {
             metadata,
@@ -107,13 +124,39 @@ impl CheckpointStore for MemoryCheckpoints {
     }
 
     fn location(&self, id: CheckpointId) -> Option<String> {
-        Some(checkpoint_storage::layout::checkpoint_folder(id))
+        let place = self.lock().places.get(&id).cloned();
+        Some(place.unwrap_or_else(|| checkpoint_storage::layout::checkpoint_folder(id)))
+    }
+
+    fn prepare_savepoint(
+        &self,
+        id: CheckpointId,
+        target: Option<String>,
+    ) -> BoxFuture<'_, Result<Arc<dyn CheckpointStorage>>> {
+        let above = target.map_or(String::new(), |target| {
+            format!("{}/", target.trim_end_matches('/'))
+        });
+        let mut kept = self.lock();
+        let attempt = kept.attempts;
+        let name = format!("{above}savepoint-{attempt}-{id}");
+        kept.last_id = kept.last_id.max(id.0);
+        kept.places.insert(id, name);
+        Box::pin(ready(Ok(
+            Arc::new(self.storage) as Arc<dyn CheckpointStorage>
+        )))
     }
 
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         let result = self.attempt_of(&metadata).and_then(|()| {
             let mut kept = self.lock();
             let id = metadata.checkpoint;
+            if metadata.kind.is_savepoint() {
+                let name = kept.places.get(&id).cloned().ok_or_else(|| {
+                    Error::bug("no place was prepared for the savepoint").with("checkpoint", id)
+                })?;
+                kept.savepoints.insert(name, metadata);
+                return Ok(());
+            }
             if kept.completed.contains_key(&id) {
                 return Err(
                     Error::new(ErrorKind::AlreadyExists, "the checkpoint exists")
@@ -128,7 +171,14 @@ impl CheckpointStore for MemoryCheckpoints {
     }
 
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
-        self.lock().completed.remove(&metadata.checkpoint);
+        let mut kept = self.lock();
+        if metadata.kind.is_savepoint() {
+            if let Some(name) = kept.places.remove(&metadata.checkpoint) {
+                kept.savepoints.remove(&name);
+            }
+        } else {
+            kept.completed.remove(&metadata.checkpoint);
+        }
         Box::pin(ready(Ok(())))
     }
 
@@ -139,6 +189,7 @@ impl CheckpointStore for MemoryCheckpoints {
     ) -> BoxFuture<'_, Result<()>> {
         let mut kept = self.lock();
         kept.last_id = kept.last_id.max(id.0);
+        kept.places.remove(&id);
         Box::pin(ready(Ok(())))
     }
 }

@@ -15,6 +15,7 @@ mod launch;
 mod local;
 mod master;
 mod memory;
+mod places;
 mod report;
 mod run_tasks;
 mod settings;
@@ -34,5 +35,6 @@ pub use report::{
 };
 pub use settings::{ExecutionSettings, JobOutcome, JobParts, RestoreFrom};
 
+pub(crate) use places::Places;
 #[cfg(feature = "testing")]
 pub(crate) use {inbox::Inbox, launch::Host, launch::Launch, master::Master};

@@ -13,6 +13,8 @@ const FINAL_REQUEST: RequestId = RequestId(u64::MAX);
 /// How a run ended.
 pub(super) enum RunEnd {
     Finished,
+    /// Put aside, to be continued from its last checkpoint.
+    Suspended,
     Cancelled,
     Fenced,
     Failed(Error),
@@ -30,6 +32,8 @@ pub(super) struct RunTasks {
     /// How the run ends, once that is decided.
     pub(super) end: Option<RunEnd>,
     pub(super) failed_over: bool,
+    /// The checkpoint that the run ends with is complete; the subtasks are not told yet to leave.
+    leaving: bool,
     pub(super) final_requested: bool,
     pub(super) final_failed: bool,
     pub(super) final_retry_ms: Option<i64>,
@@ -47,6 +51,7 @@ impl RunTasks {
             positions: Vec::new(),
             end: None,
             failed_over: false,
+            leaving: false,
             final_requested: false,
             final_failed: false,
             final_retry_ms: None,
@@ -67,12 +72,18 @@ impl RunTasks {
     /// Tells all subtasks to leave; the first reason counts, but a failure while finishing is a failure.
     pub(super) fn stop(&mut self, end: RunEnd) {
         match (&self.end, &end) {
-            (None, _) | (Some(RunEnd::Finished), RunEnd::Failed(_) | RunEnd::Fenced) => {
+            (None, _)
+            | (Some(RunEnd::Finished | RunEnd::Suspended), RunEnd::Failed(_) | RunEnd::Fenced) => {
                 self.end = Some(end)
             }
             (Some(_), _) => return,
         }
         to_all(Some(&self.run), Command::Stop);
+    }
+
+    /// Tells whether the subtasks leave in peace, as far as is known.
+    pub(super) fn ends_well(&self) -> bool {
+        matches!(self.end, Some(RunEnd::Finished | RunEnd::Suspended))
     }
 
     pub(super) fn all_input_ended(&self) -> bool {
@@ -108,16 +119,19 @@ impl RunTasks {
             match effect {
                 Effect::FailRun(failure) => self.stop(RunEnd::Failed(failure.to_error())),
                 Effect::Fenced => self.stop(RunEnd::Fenced),
-                Effect::Replied(FINAL_REQUEST, Ok(_)) if self.end.is_none() => {
-                    self.end = Some(RunEnd::Finished);
+                Effect::LastCompleted(kind) if self.end.is_none() => {
+                    self.leaving = true;
+                    self.end = Some(match kind {
+                        CheckpointKind::StopWithCheckpoint => RunEnd::Suspended,
+                        _ => RunEnd::Finished,
+                    });
                 }
                 Effect::Replied(FINAL_REQUEST, Err(_)) => self.final_failed = true,
-                Effect::Replied(..) | Effect::Stopped => {}
+                Effect::LastCompleted(_) | Effect::Replied(..) | Effect::Stopped => {}
             }
         }
         // Told after the actions: each subtask hears of the completion, and commits, before it leaves.
-        if matches!(self.end, Some(RunEnd::Finished)) && self.final_requested {
-            self.final_requested = false;
+        if std::mem::take(&mut self.leaving) && self.ends_well() {
             to_all(Some(&self.run), Command::Finish);
         }
     }

@@ -106,7 +106,7 @@ impl JobParts {
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobOutcome {
-    /// Finished or cancelled; a failed job is an error.
+    /// Finished, cancelled or put aside; a failed job is an error.
     pub status: JobStatus,
     /// Runs beside the first.
     pub restarts: u32,

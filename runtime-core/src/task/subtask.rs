@@ -57,6 +57,8 @@ pub struct Subtask {
     env: Environment,
     /// Everything is processed; only checkpoints are left.
     input_ended: bool,
+    /// The snapshot is taken of a checkpoint that the job ends with: nothing is processed until its outcome is known.
+    held: Option<CheckpointId>,
     flushed: bool,
     /// When the oldest step began whose output may not have gone on; while `flushed` is not set.
     unflushed_since_ns: u64,
@@ -81,6 +83,7 @@ impl Subtask {
             reporter,
             env,
             input_ended: false,
+            held: None,
             flushed: true,
             unflushed_since_ns: 0,
         }
@@ -158,6 +161,15 @@ impl Subtask {
             }
             Phase::Running(head) => head,
         };
+        if self.held.is_some() {
+            // The barrier itself may still wait for room in a channel.
+            head.pump();
+            return Ok(if head.maintain() {
+                Progress::Worked
+            } else {
+                Progress::Waiting { wake_at_ms: None }
+            });
+        }
         // Also after the end of the input: barriers still come.
         match head.turn(budget)? {
             Turn::Worked => {
@@ -221,8 +233,18 @@ impl Subtask {
                 self.end(TaskReport::Ended);
                 return Ok(true);
             }
-            Command::Trigger(barrier) => match &self.phase {
+            Command::Trigger(barrier) => match &mut self.phase {
+                Phase::Running(_) if self.held.is_some() => self.decline(
+                    barrier.id,
+                    FailureReason::DeclinedClosing,
+                    "the subtask waits for the checkpoint that the job ends with".into(),
+                ),
                 Phase::Running(head) if head.is_source() => {
+                    if barrier.drain && !self.input_ended {
+                        head.drain()?;
+                        head.finish()?;
+                        self.input_ended = true;
+                    }
                     let waited = self.env.clock.now_ms().saturating_sub(barrier.timestamp_ms);
                     let start_delay_ms = u64::try_from(waited).unwrap_or(0);
                     self.checkpoint(
@@ -249,6 +271,7 @@ impl Subtask {
             }
             Command::Aborted(id) => {
                 self.core.abort(id);
+                self.held = self.held.filter(|held| *held != id);
                 if let Phase::Running(head) = &mut self.phase {
                     head.give_up(id);
                     head.aborted(id)?;
@@ -296,21 +319,27 @@ impl Subtask {
             sync_ns: ended.saturating_sub(started),
             async_ns: 0,
         };
-        self.upload(barrier.id, set, report, ended);
+        self.held = barrier.last.then_some(barrier.id);
+        self.upload(&barrier, set, report, ended);
         Ok(())
     }
 
     fn upload(
         &mut self,
-        id: CheckpointId,
+        barrier: &Barrier,
         set: SubtaskSnapshot,
         mut report: SnapshotReport,
         started_ns: u64,
     ) {
+        let id = barrier.id;
+        let Some(storage) = self.env.storage_for(barrier) else {
+            // Given up before the cut was reached: the word of it is on its way, and nobody waits for an answer.
+            return;
+        };
         let cancel = self.core.upload_started(id);
         let cx = PersistContext {
             checkpoint: id,
-            storage: Arc::clone(&self.env.storage),
+            storage,
             cancel,
             executor: Arc::clone(&self.env.executor),
             spill_dir: Some(self.env.local_dir.clone()),

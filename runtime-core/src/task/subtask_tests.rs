@@ -305,6 +305,7 @@ fn environment(signal: Arc<Signal>, executor: Arc<dyn Executor>) -> Environment 
         signal,
         congested: Rc::new(Cell::new(false)),
         storage: Arc::clone(&storage),
+        places: Arc::default(),
         restore_storage: storage,
         executor,
         backend: Arc::new(backend_hashmap::HashMapBackend),
@@ -458,4 +459,74 @@ fn k_524_a_checkpoint_that_is_given_up_sends_one_cancel_marker_to_each_output() 
     }));
     assert_eq!(bench.take_log(), ["left cancel 6", "right cancel 6"]);
     assert!(bench.take_reports().is_empty(), "the coordinator knows");
+}
+
+/// The barrier of a checkpoint that the job ends with.
+fn last(id: u64, drain: bool) -> Command {
+    Command::Trigger(Barrier {
+        last: true,
+        drain,
+        ..Barrier::new(CheckpointId(id), 0)
+    })
+}
+
+#[test]
+fn k_629_behind_the_last_barrier_nothing_is_processed_until_its_outcome_is_known() {
+    let mut bench = Bench::new(true);
+    bench.take_reports();
+    bench.tell(last(3, false));
+    bench.later.run();
+    bench.turn(Turn::Worked);
+    assert_eq!(bench.turns.borrow().len(), 1, "a turn was taken");
+    // What others do with other checkpoints changes nothing.
+    bench.tell(Command::Completed(CheckpointId(2)));
+    bench.tell(Command::Aborted(CheckpointId(1)));
+    assert_eq!(bench.turns.borrow().len(), 1, "a turn was taken");
+    bench.trigger(4);
+    assert_eq!(bench.take_reports(), ["ack 3", "decline 4 DeclinedClosing"]);
+    bench.tell(Command::Aborted(CheckpointId(3)));
+    assert!(bench.turns.borrow().is_empty(), "it goes on");
+    bench.tell(last(5, false));
+    bench.later.run();
+    bench.take_log();
+    bench.turn(Turn::Worked);
+    bench.tell(Command::Completed(CheckpointId(5)));
+    assert_eq!(
+        bench.take_log(),
+        ["left completed 5", "right completed 5", "head completed 5"]
+    );
+    bench.tell(Command::Finish);
+    assert_eq!(bench.turns.borrow().len(), 1, "a turn was taken");
+    assert_eq!(bench.take_reports(), ["ack 5", "ended"]);
+}
+
+#[test]
+fn k_629_to_drain_a_source_ends_its_input_before_the_barrier_and_once() {
+    let mut bench = Bench::new(true);
+    bench.tell(last(3, true));
+    let log = bench.take_log();
+    assert_eq!(
+        log[..4],
+        [
+            "head finish",
+            "left finish",
+            "right finish",
+            "head prepare 3"
+        ]
+    );
+    bench.tell(Command::Aborted(CheckpointId(3)));
+    bench.take_log();
+    bench.tell(last(4, true));
+    assert_eq!(bench.take_log()[0], "head prepare 4");
+}
+
+#[test]
+fn k_627_a_stop_after_the_end_of_the_input_takes_the_snapshot_at_once() {
+    let mut bench = Bench::new(true);
+    bench.turn(Turn::InputEnded);
+    bench.take_log();
+    bench.tell(last(1, true));
+    bench.later.run();
+    assert_eq!(bench.take_log()[0], "head prepare 1");
+    assert_eq!(bench.take_reports(), ["running", "input ended", "ack 1"]);
 }

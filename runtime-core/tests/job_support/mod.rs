@@ -10,16 +10,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use managed_state::keyed::{At, ValueState};
 use runtime_core::coordinator::{CoordinatorConfig, Retention};
+use runtime_core::execution::{JobControl, Reply};
 use runtime_core::restart::{FixedDelay, RestartStrategy};
 use runtime_core::sink::{PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter};
 use runtime_core::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
+use runtime_core::testing::Driver;
 use runtime_core::{
-    ExecutionSettings, Job, JobParts, KeyedOperator, MemoryCheckpoints, Out, Record, States,
+    ExecutionSettings, Job, JobEvent, JobParts, KeyedOperator, MemoryCheckpoints, Out, Record,
+    States,
 };
 use state_api::access::ValueAccess;
-use state_api::{CheckpointId, Clock, ManualClock, Result};
+use state_api::{CheckpointId, Clock, Error, ManualClock, Result};
 
 /// Reads a list; split `(from, to)` is a range of indexes.
 #[derive(Clone)]
@@ -303,4 +307,32 @@ pub fn wordcount(lines: &[String], parallelism: u32, ledger: &Ledger<(String, u6
         .process("count", Count::default())
         .sink_exactly_once("out", ledger.clone());
     job
+}
+
+/// Calls `ask` at each event, with the control of the job that the driver runs next.
+pub fn asking(
+    driver: &Driver,
+    parts: JobParts,
+    ask: impl Fn(&JobControl, &JobEvent) + Send + Sync + 'static,
+) -> JobParts {
+    let control = driver.control();
+    JobParts {
+        events: Arc::new(move |event: &JobEvent| ask(&control, event)),
+        ..parts
+    }
+}
+
+pub fn now<T>(reply: Reply<T>) -> Result<T, Error> {
+    reply.now_or_never().expect("the job has ended")
+}
+
+pub fn without_interval() -> ExecutionSettings {
+    let settings = settings(10);
+    ExecutionSettings {
+        checkpointing: CoordinatorConfig {
+            interval: None,
+            ..settings.checkpointing
+        },
+        ..settings
+    }
 }

@@ -1,0 +1,462 @@
+//! Jobs that are stopped with a savepoint or a checkpoint, and what goes wrong at it.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+mod job_support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use job_support::{
+    Count, Items, Ledger, asking, expected, lines, now, parts, settings, totals, with_memory,
+    without_interval, wordcount, words,
+};
+use managed_state::operator::OperatorStates;
+use managed_state::raw::RawStreams;
+use runtime_core::coordinator::{CheckpointKind, CoordinatorConfig, JobStatus, Retention};
+use runtime_core::execution::{CheckpointDone, JobControl, Reply, SavepointFormat};
+use runtime_core::testing::Driver;
+use runtime_core::{
+    ExecutionSettings, Job, JobEvent, JobOutcome, JobParts, Operator, Out, RestoreFrom, Tumbling,
+    Windowed,
+};
+use state_api::access::Aggregator;
+use state_api::{CheckpointId, Error, ErrorKind, Result};
+
+type Replies = Arc<Mutex<Vec<Reply<CheckpointDone>>>>;
+
+/// Asks `control` once, at the first event that `when` likes.
+fn once(
+    driver: &Driver,
+    parts: JobParts,
+    when: impl Fn(&JobEvent) -> bool + Send + Sync + 'static,
+    ask: impl Fn(&JobControl) -> Reply<CheckpointDone> + Send + Sync + 'static,
+) -> (JobParts, Replies) {
+    let replies = Replies::default();
+    let (ours, asked) = (Arc::clone(&replies), AtomicBool::new(false));
+    let parts = asking(driver, parts, move |control, event| {
+        if when(event) && !asked.swap(true, Ordering::Relaxed) {
+            ours.lock().unwrap().push(ask(control));
+        }
+    });
+    (parts, replies)
+}
+
+fn running(event: &JobEvent) -> bool {
+    matches!(event, JobEvent::Running { .. })
+}
+
+fn first_completed(event: &JobEvent) -> bool {
+    matches!(event, JobEvent::CheckpointCompleted(_))
+}
+
+fn stop(drain: bool) -> impl Fn(&JobControl) -> Reply<CheckpointDone> {
+    move |control| control.stop_with_savepoint(drain, None, SavepointFormat::Canonical)
+}
+
+fn take(replies: &Replies) -> Result<CheckpointDone> {
+    now(replies.lock().unwrap().remove(0))
+}
+
+fn from(path: &str) -> ExecutionSettings {
+    ExecutionSettings {
+        restore: RestoreFrom::Path(path.into()),
+        ..settings(10)
+    }
+}
+
+#[derive(Clone)]
+struct Sum;
+
+impl Aggregator for Sum {
+    type In = (u32, i64, u64);
+    type Acc = u64;
+    type Out = u64;
+
+    fn create(&self) -> u64 {
+        0
+    }
+
+    fn add(&self, acc: &mut u64, input: (u32, i64, u64)) -> Result<()> {
+        *acc += input.2;
+        Ok(())
+    }
+
+    fn merge(&self, acc: &mut u64, other: u64) -> Result<()> {
+        *acc += other;
+        Ok(())
+    }
+
+    fn result(&self, acc: &u64) -> u64 {
+        *acc
+    }
+}
+
+/// (key, time, amount): a record a millisecond.
+fn events() -> Vec<(u32, i64, u64)> {
+    (0..4000).map(|i| ((i % 5) as u32, i as i64, i)).collect()
+}
+
+type Sums = Windowed<u32, u64>;
+
+fn windows(ledger: &Ledger<Sums>) -> Job {
+    let job = Job::new("wordcount").parallelism(2);
+    job.source("events", Items::new(events(), 2))
+        .assign_watermarks(0, |e: &(u32, i64, u64)| e.1)
+        .key_by(|e| e.0)
+        .window(Tumbling::of(1000))
+        .aggregate("sums", Sum)
+        .sink_exactly_once("out", ledger.clone());
+    job
+}
+
+/// The whole sum of each window.
+fn whole() -> BTreeMap<(u32, i64), u64> {
+    let mut sums = BTreeMap::new();
+    for (key, time, amount) in events() {
+        *sums.entry((key, time / 1000 * 1000)).or_default() += amount;
+    }
+    sums
+}
+
+/// Windows that fired with less than their whole sum, the sum of all that fired, and their number.
+fn fired(ledger: &Ledger<Sums>) -> (usize, u64, usize) {
+    let (whole, records) = (whole(), ledger.records());
+    let partial = records
+        .iter()
+        .filter(|w| whole[&(w.key, w.start_ms)] != w.value)
+        .count();
+    (
+        partial,
+        records.iter().map(|w| w.value).sum(),
+        records.len(),
+    )
+}
+
+fn stop_windows(seed: u64, drain: bool) -> (Ledger<Sums>, JobParts, CheckpointDone) {
+    let ledger = Ledger::new();
+    let (parts, _) = with_memory(parts());
+    let mut driver = Driver::new(seed).budget(8);
+    let (first, replies) = once(&driver, parts.clone(), first_completed, stop(drain));
+    let outcome = driver.run(&windows(&ledger), &settings(10), first).unwrap();
+    assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 0));
+    let done = take(&replies).unwrap();
+    assert_eq!(done.kind, CheckpointKind::StopWithSavepoint { drain });
+    (ledger, parts, done)
+}
+
+#[test]
+fn k_629_to_suspend_fires_nothing_and_the_windows_fire_whole_after_the_restore() {
+    for seed in 0..10 {
+        let (ledger, parts, done) = stop_windows(seed, false);
+        assert_eq!(fired(&ledger).0, 0, "seed {seed}");
+        let settings = from(&done.path.unwrap());
+        Driver::new(seed)
+            .run(&windows(&ledger), &settings, parts)
+            .unwrap();
+        let total: u64 = whole().values().sum();
+        assert_eq!(fired(&ledger), (0, total, whole().len()), "seed {seed}");
+    }
+}
+
+#[test]
+fn k_629_to_drain_fires_every_window_and_commits_what_came_of_it() {
+    for seed in 0..10 {
+        let (ledger, parts, done) = stop_windows(seed, true);
+        assert!(
+            fired(&ledger).0 > 0,
+            "seed {seed}: the stop came in the middle"
+        );
+        let settings = from(&done.path.unwrap());
+        Driver::new(seed)
+            .run(&windows(&ledger), &settings, parts)
+            .unwrap();
+        let total: u64 = whole().values().sum();
+        assert_eq!(fired(&ledger).1, total, "seed {seed}");
+    }
+}
+
+/// Passes records on, and does what it is told at a snapshot and at a completion.
+#[derive(Clone)]
+struct Hooked {
+    snapshot: Arc<dyn Fn() -> Result<()> + Send + Sync>,
+    completed: Arc<dyn Fn(CheckpointId) -> Result<()> + Send + Sync>,
+}
+
+impl Hooked {
+    fn new() -> Self {
+        Self {
+            snapshot: Arc::new(|| Ok(())),
+            completed: Arc::new(|_| Ok(())),
+        }
+    }
+}
+
+impl Operator for Hooked {
+    type In = String;
+    type Out = String;
+
+    fn process(
+        &mut self,
+        record: String,
+        _: &mut OperatorStates,
+        out: &mut Out<'_, String>,
+    ) -> Result<()> {
+        out.emit(record)
+    }
+
+    fn snapshot(&mut self, _: &mut OperatorStates, _: &mut RawStreams) -> Result<()> {
+        (self.snapshot)()
+    }
+
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        (self.completed)(checkpoint)
+    }
+}
+
+fn hooked(lines: &[String], ledger: &Ledger<(String, u64)>, hook: Hooked) -> Job {
+    let job = Job::new("wordcount").parallelism(2);
+    job.source("lines", Items::new(lines.to_vec(), 4))
+        .operator("hooked", hook)
+        .flat_map(words)
+        .key_by(|word: &String| word.clone())
+        .process("count", Count::default())
+        .sink_exactly_once("out", ledger.clone());
+    job
+}
+
+fn fails_once() -> Arc<AtomicBool> {
+    Arc::new(AtomicBool::new(false))
+}
+
+#[test]
+fn k_776_a_drain_that_fails_restarts_the_job_whose_sources_had_ended() {
+    for seed in 0..10 {
+        let (lines, ledger, failed) = (lines(1000), Ledger::new(), fails_once());
+        let mut driver = Driver::new(seed);
+        let (parts, replies) = once(&driver, with_memory(parts()).0, running, stop(true));
+        let hook = Hooked {
+            snapshot: Arc::new(move || match failed.swap(true, Ordering::Relaxed) {
+                false => Err(Error::user("not now")),
+                true => Ok(()),
+            }),
+            ..Hooked::new()
+        };
+        let outcome = driver
+            .run(&hooked(&lines, &ledger, hook), &without_interval(), parts)
+            .unwrap();
+        assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 1));
+        let error = take(&replies).unwrap_err();
+        assert!(error.to_string().contains("not now"), "{error}");
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+#[test]
+fn k_772_a_commit_that_fails_after_the_savepoint_goes_back_to_the_savepoint() {
+    for seed in 0..10 {
+        let (lines, ledger, failed) = (lines(1000), Ledger::new(), fails_once());
+        let mut driver = Driver::new(seed);
+        let (mut parts, replies) = once(&driver, with_memory(parts()).0, running, stop(false));
+        let (asking, restored) = (parts.events, Arc::new(Mutex::new(Vec::new())));
+        let runs = Arc::clone(&restored);
+        parts.events = Arc::new(move |event: &JobEvent| {
+            asking.on_event(event);
+            if let JobEvent::RunStarted { restored, .. } = event {
+                runs.lock().unwrap().push(*restored);
+            }
+        });
+        let hook = Hooked {
+            completed: Arc::new(move |_| match failed.swap(true, Ordering::Relaxed) {
+                false => Err(Error::user("the broker is gone")),
+                true => Ok(()),
+            }),
+            ..Hooked::new()
+        };
+        let outcome = driver
+            .run(&hooked(&lines, &ledger, hook), &without_interval(), parts)
+            .unwrap();
+        assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 1));
+        assert_eq!(*restored.lock().unwrap(), [None, Some(CheckpointId(1))]);
+        let error = take(&replies).unwrap_err();
+        assert!(error.to_string().contains("the broker is gone"), "{error}");
+        assert_eq!(error.context("path"), Some("savepoint-1-1"));
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+#[test]
+fn k_763_k_777_a_source_that_fails_while_the_job_stops_restarts_both_pipelines() {
+    for seed in 0..20 {
+        let (lines, failed) = (lines(600), fails_once());
+        let (left, right) = (Ledger::new(), Ledger::new());
+        let job = Job::new("wordcount").parallelism(2);
+        for (name, ledger, breaks) in [("left", &left, false), ("right", &right, true)] {
+            let failed = Arc::clone(&failed);
+            job.source(&format!("{name} lines"), Items::new(lines.clone(), 4))
+                .try_map(move |line: String| {
+                    let due = breaks && line.starts_with("w3 ");
+                    if due && !failed.swap(true, Ordering::Relaxed) {
+                        return Err(Error::user("on purpose"));
+                    }
+                    Ok(line)
+                })
+                .flat_map(words)
+                .key_by(|word: &String| word.clone())
+                .process(&format!("{name} count"), Count::default())
+                .sink_exactly_once(&format!("{name} out"), ledger.clone());
+        }
+        let mut driver = Driver::new(seed).budget(4);
+        let (parts, replies) = once(&driver, with_memory(parts()).0, running, stop(false));
+        let outcome = driver
+            .run(&job, &without_interval(), parts.clone())
+            .unwrap();
+        match take(&replies) {
+            // The failure came before the savepoint began, or only after the restore.
+            Ok(done) => {
+                assert!(outcome.restarts <= 1, "seed {seed}");
+                let parts = JobParts {
+                    events: Arc::new(|_: &JobEvent| {}),
+                    ..parts
+                };
+                driver.run(&job, &from(&done.path.unwrap()), parts).unwrap();
+            }
+            Err(_) => assert_eq!(outcome.restarts, 1, "seed {seed}"),
+        }
+        assert_eq!(totals(&left.records()), expected(&lines), "seed {seed}");
+        assert_eq!(totals(&right.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+#[test]
+fn k_763_a_savepoint_that_never_begins_leaves_the_job_as_it_was() {
+    let (lines, ledger) = (lines(600), Ledger::new());
+    let store = runtime_core::FolderCheckpoints::new(
+        checkpoint_storage::StoreRoot::memory(&checkpoint_storage::MemoryStore::new(), "all"),
+        state_api::JobId::new("wordcount").unwrap(),
+        checkpoint_storage::UuidSource::seeded(1),
+        checkpoint_storage::StreamOptions::default(),
+    );
+    let mut driver = Driver::new(1);
+    let parts = parts().checkpoints(Arc::new(store));
+    let (parts, replies) = once(&driver, parts, running, stop(true));
+    let outcome = driver
+        .run(&wordcount(&lines, 2, &ledger), &settings(10), parts)
+        .unwrap();
+    assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 0));
+    assert!(take(&replies).is_err());
+    assert_eq!(totals(&ledger.records()), expected(&lines));
+}
+
+fn run_stopped(
+    seed: u64,
+    lines: &[String],
+    drain: bool,
+    ledger: &Ledger<(String, u64)>,
+) -> (JobOutcome, Result<CheckpointDone>) {
+    let (parts, _) = with_memory(parts());
+    let mut driver = Driver::new(seed);
+    let (first, replies) = once(&driver, parts.clone(), running, stop(drain));
+    let job = wordcount(lines, 2, ledger);
+    let outcome = driver.run(&job, &without_interval(), first).unwrap();
+    let done = take(&replies);
+    if let Ok(done) = &done {
+        let settings = from(done.path.as_ref().unwrap());
+        driver.run(&job, &settings, parts).unwrap();
+    }
+    (outcome, done)
+}
+
+#[test]
+fn k_778_input_that_ends_while_the_job_stops_is_no_hindrance() {
+    let mut stopped = 0;
+    for seed in 0..60 {
+        let (lines, ledger) = (lines(30), Ledger::new());
+        let (outcome, done) = run_stopped(seed, &lines, seed % 2 == 0, &ledger);
+        assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 0));
+        match done {
+            Ok(_) => stopped += 1,
+            // Its last checkpoint had begun before the request came.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Cancelled, "seed {seed}"),
+        }
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+    assert!(stopped > 40, "{stopped} of 60");
+}
+
+#[test]
+fn k_627_a_stop_that_comes_when_all_input_has_ended_is_answered_and_the_job_ends_once() {
+    for seed in 0..60 {
+        let (lines, ledger) = (lines(1), Ledger::new());
+        let (parts, _) = with_memory(parts());
+        let mut driver = Driver::new(seed);
+        let final_begins = |event: &JobEvent| matches!(event, JobEvent::CheckpointTriggered(_));
+        let (parts, replies) = once(&driver, parts, final_begins, stop(seed % 2 == 0));
+        let outcome = driver
+            .run(&wordcount(&lines, 2, &ledger), &without_interval(), parts)
+            .unwrap();
+        assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 0));
+        // Which of the two checkpoints is the last is a matter of luck; nobody is left without an answer.
+        drop(take(&replies));
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+fn short_lived() -> ExecutionSettings {
+    let settings = settings(10);
+    ExecutionSettings {
+        checkpointing: CoordinatorConfig {
+            retention: Retention::Never,
+            ..settings.checkpointing
+        },
+        ..settings
+    }
+}
+
+#[test]
+fn a_job_that_is_put_aside_keeps_its_last_checkpoint_and_goes_on_from_there() {
+    for seed in 0..10 {
+        let (lines, ledger) = (lines(1000), Ledger::new());
+        let (parts, store) = with_memory(parts());
+        let mut driver = Driver::new(seed);
+        let (first, replies) = once(&driver, parts.clone(), first_completed, |control| {
+            control.stop_with_checkpoint()
+        });
+        let job = wordcount(&lines, 2, &ledger);
+        let outcome = driver.run(&job, &short_lived(), first).unwrap();
+        assert_eq!(outcome.status, JobStatus::Suspended, "seed {seed}");
+        let done = take(&replies).unwrap();
+        assert_eq!(done.kind, CheckpointKind::StopWithCheckpoint);
+        let kept: Vec<_> = store.completed().iter().map(|m| m.checkpoint).collect();
+        assert_eq!(kept, [done.id], "seed {seed}");
+        // What was counted until then is committed.
+        let committed = totals(&ledger.records());
+        assert!(committed.values().sum::<u64>() > 0, "seed {seed}");
+        driver.run(&job, &short_lived(), parts).unwrap();
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+        assert!(store.completed().is_empty(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_last_checkpoint_that_fails_lets_the_job_go_on() {
+    for seed in 0..10 {
+        let (lines, ledger, failed) = (lines(1000), Ledger::new(), fails_once());
+        let mut driver = Driver::new(seed);
+        let (parts, replies) = once(&driver, with_memory(parts()).0, running, |control| {
+            control.stop_with_checkpoint()
+        });
+        let hook = Hooked {
+            snapshot: Arc::new(move || match failed.swap(true, Ordering::Relaxed) {
+                false => Err(Error::user("not now")),
+                true => Ok(()),
+            }),
+            ..Hooked::new()
+        };
+        let outcome = driver
+            .run(&hooked(&lines, &ledger, hook), &without_interval(), parts)
+            .unwrap();
+        assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 0));
+        assert!(take(&replies).is_err(), "seed {seed}");
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
