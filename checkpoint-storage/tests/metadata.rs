@@ -514,13 +514,24 @@ mod random {
             vec(key_group_handle(), 0..2),
             vec(operator_handle(), 0..2),
             vec(operator_handle(), 0..2),
+            vec(key_group_handle(), 0..2),
+            vec(operator_handle(), 0..2),
         )
             .prop_map(
-                |(managed_keyed, raw_keyed, managed_operator, raw_operator)| OperatorSnapshot {
+                |(
                     managed_keyed,
                     raw_keyed,
                     managed_operator,
                     raw_operator,
+                    in_flight_keyed,
+                    in_flight,
+                )| OperatorSnapshot {
+                    managed_keyed,
+                    raw_keyed,
+                    managed_operator,
+                    raw_operator,
+                    in_flight_keyed,
+                    in_flight,
                 },
             )
     }

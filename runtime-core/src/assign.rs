@@ -2,7 +2,7 @@
 //!
 //! Keyed state goes by key group range. Operator state goes by its mode: split lists are dealt out in contiguous runs whose
 //! sizes differ by at most one, union lists go to all whole, of a broadcast state subtask `i` gets the copy of the
-//! `i mod n`-th subtask that has one. The rules are those of Flink's `StateAssignmentOperation` and
+//! `i mod n`-th subtask that has one. Records in flight of an unaligned checkpoint go the same ways, by key group or as a split list. The rules are those of Flink's `StateAssignmentOperation` and
 //! `RoundRobinOperatorStateRepartitioner`.
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,10 @@ pub fn assign(
 ) -> Result<Vec<OperatorSnapshot>> {
     let managed = repartition(old, parallelism, |snapshot| &snapshot.managed_operator);
     let raw = repartition(old, parallelism, |snapshot| &snapshot.raw_operator);
+    let in_flight = repartition(old, parallelism, |snapshot| &snapshot.in_flight);
     (0..parallelism)
-        .zip(managed.into_iter().zip(raw))
-        .map(|(index, (managed_operator, raw_operator))| {
+        .zip(managed.into_iter().zip(raw).zip(in_flight))
+        .map(|(index, ((managed_operator, raw_operator), in_flight))| {
             let range = max_parallelism.range_of(Subtask { index, parallelism })?;
             Ok(OperatorSnapshot {
                 managed_keyed: old
@@ -33,13 +34,11 @@ pub fn assign(
                     .flat_map(|s| &s.managed_keyed)
                     .filter_map(|h| trim(h, range))
                     .collect(),
-                raw_keyed: old
-                    .iter()
-                    .flat_map(|s| &s.raw_keyed)
-                    .filter_map(|h| trim_groups(h, range))
-                    .collect(),
+                raw_keyed: trimmed(old, range, |s| &s.raw_keyed),
                 managed_operator,
                 raw_operator,
+                in_flight_keyed: trimmed(old, range, |s| &s.in_flight_keyed),
+                in_flight,
             })
         })
         .collect()
@@ -52,6 +51,17 @@ fn trim(handle: &KeyedHandle, range: KeyGroupRange) -> Option<KeyedHandle> {
         KeyedHandle::Incremental(files) => (!files.range.intersect(range).is_empty())
             .then(|| KeyedHandle::Incremental(files.clone())),
     }
+}
+
+fn trimmed(
+    old: &[&OperatorSnapshot],
+    range: KeyGroupRange,
+    select: impl Fn(&OperatorSnapshot) -> &Vec<KeyGroupsHandle>,
+) -> Vec<KeyGroupsHandle> {
+    let handles = old.iter().flat_map(|snapshot| select(snapshot));
+    handles
+        .filter_map(|handle| trim_groups(handle, range))
+        .collect()
 }
 
 fn trim_groups(handle: &KeyGroupsHandle, range: KeyGroupRange) -> Option<KeyGroupsHandle> {

@@ -23,6 +23,7 @@ pub mod coordinator;
 pub mod execution;
 pub mod job;
 pub mod operator;
+mod random;
 mod record;
 pub mod restart;
 pub mod sink;

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use state_api::{CheckpointId, Clock, OperatorUid, Result, StateType, Subtask};
 
+use crate::channel::Signal;
 use crate::record::{Emit, NO_TIMESTAMP, Record, SplitEvent};
 
 /// What a reader learns about its place.
@@ -112,7 +113,7 @@ pub trait SourceReader: 'static {
 /// Takes the records of one call of [`SourceReader::poll`].
 pub struct SourceOutput<'a, T> {
     target: &'a mut dyn Emit<T>,
-    congested: Option<&'a Cell<bool>>,
+    watched: Option<(&'a Cell<bool>, &'a Signal)>,
     left: usize,
     emitted: usize,
 }
@@ -122,21 +123,22 @@ impl<'a, T> SourceOutput<'a, T> {
     pub fn new(target: &'a mut dyn Emit<T>, budget: usize) -> Self {
         Self {
             target,
-            congested: None,
+            watched: None,
             left: budget,
             emitted: 0,
         }
     }
 
-    /// Creates an output that is also full while `congested` is set.
+    /// Creates an output that is also full while `congested` is set, or when somebody calls by `signal`.
     pub(crate) fn watching(
         target: &'a mut dyn Emit<T>,
         budget: usize,
         congested: &'a Cell<bool>,
+        signal: &'a Signal,
     ) -> Self {
         Self {
             target,
-            congested: Some(congested),
+            watched: Some((congested, signal)),
             left: budget,
             emitted: 0,
         }
@@ -146,7 +148,10 @@ impl<'a, T> SourceOutput<'a, T> {
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.left == 0 || self.congested.is_some_and(Cell::get)
+        self.left == 0
+            || self
+                .watched
+                .is_some_and(|(congested, signal)| congested.get() || signal.is_called())
     }
 
     /// Returns how many records the budget still allows; 0 when the output is full for another reason.

@@ -2,7 +2,7 @@
 //!
 //! A script is a sequence of arrivals, written as in the catalogue: `B(id, channel)` barrier, `C(id, channel)` cancel
 //! marker, `E(channel)` end of partition, `A(id)` abort by the coordinator.
-use runtime_core::alignment::{AlignedBarriers, AlignmentReport, Arrival, Decision, GiveUp};
+use runtime_core::alignment::{AlignmentReport, Arrival, Decision, ExactlyOnceBarriers, GiveUp};
 use runtime_core::channel::Barrier;
 use state_api::{CheckpointId, ManualClock};
 
@@ -23,7 +23,7 @@ enum Seen {
 use Seen::{Aborted, Triggered};
 
 struct Bench {
-    barriers: AlignedBarriers,
+    barriers: ExactlyOnceBarriers,
     clock: ManualClock,
     channels: usize,
     seen: Vec<Seen>,
@@ -32,7 +32,7 @@ struct Bench {
 
 impl Bench {
     fn new(channels: usize, after_end: bool) -> Self {
-        let barriers = AlignedBarriers::new(channels, after_end);
+        let barriers = ExactlyOnceBarriers::new(channels, after_end);
         Self {
             barriers,
             clock: ManualClock::at(0),
@@ -77,13 +77,21 @@ impl Bench {
             }
             for decision in decisions {
                 match decision {
-                    Decision::Trigger { barrier, report } => {
+                    Decision::Trigger {
+                        barrier,
+                        report,
+                        unaligned,
+                    } => {
+                        assert!(!unaligned, "aligned barriers overtake nothing");
                         self.seen.push(Triggered(barrier.id.0));
                         self.reports.push(report);
                     }
                     Decision::GiveUp { id, why } => self.seen.push(Aborted(id.0, why)),
                     Decision::Block(channel) => assert!(self.barriers.is_blocked(channel)),
                     Decision::Unblock(channel) => assert!(!self.barriers.is_blocked(channel)),
+                    Decision::Overtake(_) | Decision::AllBarriersIn { .. } => {
+                        panic!("aligned barriers overtake nothing")
+                    }
                 }
             }
         }
@@ -303,7 +311,8 @@ fn k_522_the_report_measures_time_bytes_and_start_delay() {
         [AlignmentReport {
             duration_ns: 7_000_000,
             bytes: 300,
-            start_delay_ms: 10
+            start_delay_ms: 10,
+            persisted_bytes: 0,
         }]
     );
 }

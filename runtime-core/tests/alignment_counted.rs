@@ -49,12 +49,17 @@ fn run(channels: usize, steps: &[Step]) -> Bench {
         bench.barriers.on(arrival, &bench.clock, &mut decisions);
         for decision in decisions {
             match decision {
-                Decision::Trigger { barrier, report } => {
+                Decision::Trigger {
+                    barrier, report, ..
+                } => {
                     bench.seen.push(barrier.id.0 as i64);
                     bench.reports.push(report);
                 }
                 Decision::GiveUp { id, .. } => bench.seen.push(-(id.0 as i64)),
                 Decision::Block(_) | Decision::Unblock(_) => panic!("channels are never blocked"),
+                Decision::Overtake(_) | Decision::AllBarriersIn { .. } => {
+                    panic!("nothing overtakes")
+                }
             }
         }
     }
@@ -277,7 +282,8 @@ fn k_542_a_single_channel_has_no_alignment() {
         [AlignmentReport {
             duration_ns: 0,
             bytes: 0,
-            start_delay_ms: 5
+            start_delay_ms: 5,
+            persisted_bytes: 0,
         }]
     );
 }

@@ -12,7 +12,8 @@ use runtime_core::config::{
 use runtime_core::coordinator::{CoordinatorConfig, Retention};
 use runtime_core::restart::{ExponentialDelay, FailureRate, FixedDelay, RestartStrategy};
 use state_api::{
-    BackendContext, BackendFactory, BackendRegistry, Error, ErrorKind, KeyedBackend, Result,
+    BackendContext, BackendFactory, BackendRegistry, CheckpointId, Error, ErrorKind, KeyedBackend,
+    Result,
 };
 
 fn yaml(text: &str) -> Configuration {
@@ -105,6 +106,9 @@ parallelism.default: 4
             retention: Retention::RetainOnCancellation,
             after_tasks_finish: false,
             incremental: true,
+            unaligned: false,
+            aligned_timeout: Duration::ZERO,
+            without_in_flight: None,
             storage: StorageSettings {
                 location: StorageLocation::Folder("file:///data/chk".to_owned()),
                 savepoint_dir: Some("/data/sp".to_owned()),
@@ -393,4 +397,30 @@ fn more_subtasks_than_key_groups_are_refused() {
         assert!(error.message().contains(why), "{error}");
         assert_eq!(error.context("file"), Some("job.yaml:1"));
     }
+}
+
+#[test]
+fn unaligned_checkpoints_are_configured_and_need_exactly_once() {
+    let configuration = yaml(
+        "
+execution.checkpointing:
+  unaligned.enabled: true
+  aligned-checkpoint-timeout: 30 s
+  without-channel-state.checkpoint-id: 7
+  dir: /data/chk
+",
+    );
+    let settings = CheckpointSettings::from_configuration(&configuration).unwrap();
+    assert_eq!(settings.without_in_flight, Some(CheckpointId(7)));
+    let coordinator = settings.coordinator();
+    assert!(coordinator.unaligned);
+    assert_eq!(coordinator.aligned_timeout, Duration::from_secs(30));
+    let counted = yaml(
+        "
+execution.checkpointing: {unaligned: true, mode: AT_LEAST_ONCE, dir: /data/chk}
+",
+    );
+    let refused = CheckpointSettings::from_configuration(&counted).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Config);
+    assert!(refused.to_string().contains("EXACTLY_ONCE"), "{refused}");
 }

@@ -275,6 +275,10 @@ pub struct OperatorSnapshot {
     pub managed_operator: Vec<OperatorStateHandle>,
     /// Bytes that the operator wrote in partitions.
     pub raw_operator: Vec<OperatorStateHandle>,
+    /// Keyed records that were on their way to the operator when an unaligned checkpoint overtook them, per key group.
+    pub in_flight_keyed: Vec<KeyGroupsHandle>,
+    /// Records without a key that were on their way to the operator, in partitions.
+    pub in_flight: Vec<OperatorStateHandle>,
 }
 
 impl OperatorSnapshot {
@@ -287,11 +291,16 @@ impl OperatorSnapshot {
     /// Returns every pointer to bytes in it.
     pub fn parts(&self) -> impl Iterator<Item = &StateHandle> + '_ {
         let keyed = self.managed_keyed.iter().flat_map(KeyedHandle::parts);
-        let raw_keyed = self.raw_keyed.iter().map(|h| &h.bytes);
+        let raw_keyed = self
+            .raw_keyed
+            .iter()
+            .chain(&self.in_flight_keyed)
+            .map(|h| &h.bytes);
         let operator = self
             .managed_operator
             .iter()
             .chain(&self.raw_operator)
+            .chain(&self.in_flight)
             .map(|h| &h.bytes);
         keyed.chain(raw_keyed).chain(operator)
     }

@@ -332,6 +332,12 @@ fn decode_subtask(
             tags::subtask::RAW_OPERATOR => snapshot
                 .raw_operator
                 .push(handles.operator_state(&mut input)?),
+            tags::subtask::IN_FLIGHT_KEYED => snapshot
+                .in_flight_keyed
+                .push(handles.key_groups(&mut input)?),
+            tags::subtask::IN_FLIGHT => {
+                snapshot.in_flight.push(handles.operator_state(&mut input)?)
+            }
             _ => {
                 unknown.push(section.keep("subtask", writer)?);
                 input = &[];

@@ -155,6 +155,8 @@ impl SubtaskMetadata {
             raw_keyed,
             managed_operator,
             raw_operator,
+            in_flight_keyed,
+            in_flight,
         } = &self.snapshot;
         let mut add = |tag, write: &mut dyn FnMut(&mut Vec<u8>) -> Result<()>| {
             let mut body = Vec::new();
@@ -179,6 +181,16 @@ impl SubtaskMetadata {
         }
         for handle in raw_operator {
             add(tags::subtask::RAW_OPERATOR, &mut |body| {
+                handles.operator_state(body, handle)
+            })?;
+        }
+        for handle in in_flight_keyed {
+            add(tags::subtask::IN_FLIGHT_KEYED, &mut |body| {
+                handles.key_groups(body, handle)
+            })?;
+        }
+        for handle in in_flight {
+            add(tags::subtask::IN_FLIGHT, &mut |body| {
                 handles.operator_state(body, handle)
             })?;
         }

@@ -395,11 +395,16 @@ fn parts_mut(snapshot: &mut OperatorSnapshot) -> impl Iterator<Item = &mut State
             }
         },
     );
-    let raw_keyed = snapshot.raw_keyed.iter_mut().map(|h| &mut h.bytes);
+    let raw_keyed = snapshot
+        .raw_keyed
+        .iter_mut()
+        .chain(&mut snapshot.in_flight_keyed)
+        .map(|h| &mut h.bytes);
     let operator = snapshot
         .managed_operator
         .iter_mut()
         .chain(&mut snapshot.raw_operator)
+        .chain(&mut snapshot.in_flight)
         .map(|h| &mut h.bytes);
     keyed.chain(raw_keyed).chain(operator)
 }

@@ -46,10 +46,10 @@ pub mod subtask {
     pub const MANAGED_OPERATOR: u32 = 4;
     /// One handle of raw operator state; repeated.
     pub const RAW_OPERATOR: u32 = 5;
-    /// Reserved: records in flight on input channels.
-    pub const INPUT_CHANNELS: u32 = 32;
-    /// Reserved: records in flight on output channels.
-    pub const OUTPUT_CHANNELS: u32 = 33;
+    /// One handle of keyed records that were in flight to the operator; repeated.
+    pub const IN_FLIGHT_KEYED: u32 = 32;
+    /// One handle of records without a key that were in flight to the operator; repeated.
+    pub const IN_FLIGHT: u32 = 33;
     /// Reserved: change streams on top of a base.
     pub const CHANGE_STREAMS: u32 = 34;
     /// Reserved: transactions of sinks that are to be committed.

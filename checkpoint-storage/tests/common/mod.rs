@@ -499,6 +499,7 @@ pub(crate) fn sample() -> CheckpointMetadata {
             states: Vec::new(),
             bytes: StateHandle::Inline(Bytes::from_static(b"raw operator")),
         }],
+        ..OperatorSnapshot::default()
     };
     count.subtasks = vec![
         SubtaskMetadata::new(0, snapshot),

@@ -188,6 +188,18 @@ pub(crate) fn pieces(operator: &OperatorMetadata) -> Vec<Piece<'_>> {
                 .iter()
                 .map(|handle| plain(index, "raw operator", &handle.bytes)),
         );
+        pieces.extend(
+            snapshot
+                .in_flight_keyed
+                .iter()
+                .map(|handle| plain(index, "in flight", &handle.bytes)),
+        );
+        pieces.extend(
+            snapshot
+                .in_flight
+                .iter()
+                .map(|handle| plain(index, "in flight", &handle.bytes)),
+        );
     }
     pieces
 }

@@ -94,6 +94,8 @@ impl CountedBarriers {
             Arrival::Barrier { channel, barrier } => {
                 self.barrier(channel, barrier, clock, decisions)
             }
+            // Nothing overtakes where nothing waits.
+            Arrival::Announced { .. } | Arrival::Tick => {}
             Arrival::Cancel { channel, id } => self.cancel(channel, id.0, clock, decisions),
             Arrival::Abort { id } => {
                 if let Some(count) = self.pending.iter_mut().find(|count| count.id == id.0)
@@ -123,7 +125,11 @@ impl CountedBarriers {
                 start_delay_ms: delay_ms(&barrier, clock),
                 ..AlignmentReport::default()
             };
-            decisions.push(Decision::Trigger { barrier, report });
+            decisions.push(Decision::Trigger {
+                barrier,
+                report,
+                unaligned: false,
+            });
             return;
         }
         if let Some(position) = self.pending.iter().position(|count| count.id == id) {
@@ -174,8 +180,13 @@ impl CountedBarriers {
                 },
                 bytes: if single { 0 } else { done.bytes },
                 start_delay_ms: done.start_delay_ms,
+                persisted_bytes: 0,
             };
-            decisions.push(Decision::Trigger { barrier, report });
+            decisions.push(Decision::Trigger {
+                barrier,
+                report,
+                unaligned: false,
+            });
         }
     }
 

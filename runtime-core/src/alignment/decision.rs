@@ -12,6 +12,15 @@ pub enum Arrival {
         /// The barrier.
         barrier: Barrier,
     },
+    /// A barrier that may overtake after a timeout is in line: it will come, but may come late.
+    Announced {
+        /// The channel.
+        channel: usize,
+        /// The barrier.
+        barrier: Barrier,
+    },
+    /// Time has passed.
+    Tick,
     /// A cancel marker: the checkpoint has no barrier on this channel.
     Cancel {
         /// The channel.
@@ -51,6 +60,8 @@ pub struct AlignmentReport {
     pub duration_ns: u64,
     /// Bytes of the records processed between the first barrier and the last.
     pub bytes: u64,
+    /// Bytes of records in flight that became part of the checkpoint.
+    pub persisted_bytes: u64,
     /// Milliseconds from the trigger of the checkpoint to the first barrier.
     pub start_delay_ms: u64,
 }
@@ -62,11 +73,23 @@ pub enum Decision {
     Block(usize),
     /// Read from this channel again.
     Unblock(usize),
-    /// Take the snapshot now: every channel is at the cut.
+    /// Take the snapshot now: every channel is at the cut, or the barrier overtook.
     Trigger {
         /// The barrier to pass on.
         barrier: Barrier,
-        /// What the alignment cost.
+        /// What the alignment cost so far.
+        report: AlignmentReport,
+        /// Whether records in flight are part of the checkpoint: what was overtaken, and on channels whose barrier has not come
+        /// what comes before it. [`Decision::AllBarriersIn`] says when there are no more.
+        unaligned: bool,
+    },
+    /// Let the barriers of this checkpoint that are in line overtake.
+    Overtake(CheckpointId),
+    /// Every channel brought the barrier of a checkpoint that was triggered unaligned.
+    AllBarriersIn {
+        /// The checkpoint.
+        id: CheckpointId,
+        /// What it cost.
         report: AlignmentReport,
     },
     /// Decline the checkpoint and pass a cancel marker on.

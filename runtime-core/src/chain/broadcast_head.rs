@@ -59,11 +59,17 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
         }
     }
 
+    /// Returns whether there is room for output and nothing wants to be heard first.
+    #[inline]
+    fn may_go_on(&self) -> bool {
+        !self.congested.get() && !self.gate.is_called()
+    }
+
     /// Processes records of the current batches; returns how many.
     fn process_records(&mut self, budget: usize) -> Result<usize> {
         let watermark = self.core.watermark;
         let mut processed = 0;
-        while processed < budget && !self.congested.get() {
+        while processed < budget && self.may_go_on() {
             let Some(record) = self.broadcast.next_record() else {
                 break;
             };
@@ -76,7 +82,7 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
                 .process_broadcast(record.value, &mut side, &mut out)?;
             processed += 1;
         }
-        while processed < budget && !self.congested.get() {
+        while processed < budget && self.may_go_on() {
             self.core.fetch(&self.keyed);
             let Some(record) = self.keyed.records.next_record() else {
                 break;
@@ -95,7 +101,7 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
     /// Fires timers that a watermark made due; returns whether all have fired, and passes the watermark on then.
     fn fire_event_timers(&mut self, up_to: i64) -> Result<bool> {
         let is_new = self.core.advance(up_to);
-        while !self.congested.get() {
+        while self.may_go_on() {
             let Some(due) = self.core.pop_event(up_to)? else {
                 self.core.firing = None;
                 if is_new {
@@ -120,7 +126,7 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
         }
         let now_ms = self.clock.now_ms();
         let mut fired = 0;
-        while !self.congested.get() {
+        while self.may_go_on() {
             let Some(due) = self.core.pop_processing(now_ms)? else {
                 break;
             };
@@ -148,7 +154,8 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
     }
 
     fn run(&mut self, budget: usize) -> Result<Turn> {
-        if let Some(cut) = self.gate.next_cut() {
+        // What is broadcast can't be dealt out anew, so barriers stay in line here.
+        if let Some(cut) = self.gate.attend(&mut []) {
             return Ok(Turn::Cut(cut));
         }
         let mut done = 0;
@@ -158,6 +165,9 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
                     return Ok(Turn::Congested);
                 }
                 self.congested.set(false);
+            }
+            if self.gate.is_called() {
+                return Ok(Turn::Worked);
             }
             if done == 0 {
                 done += self.fire_processing_timers()?;
@@ -172,7 +182,7 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
                 }
             }
             done += self.process_records(budget.saturating_sub(done))?;
-            if self.congested.get() {
+            if !self.may_go_on() {
                 continue;
             }
             if done >= budget || self.keyed.records.has_records() || self.broadcast.has_records() {
@@ -227,8 +237,8 @@ impl<O: BroadcastOperator> Head for BroadcastHead<O> {
         }
     }
 
-    fn give_up(&mut self, id: CheckpointId) {
-        self.gate.give_up(id);
+    fn gate(&mut self) -> Option<&mut Gate> {
+        Some(&mut self.gate)
     }
 }
 

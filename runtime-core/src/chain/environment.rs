@@ -30,6 +30,8 @@ pub(crate) struct Environment {
     /// Counts restarts within the attempt.
     pub(crate) run: u32,
     pub(crate) subtask: Subtask,
+    /// The operators of the chain that a checkpoint may have state of.
+    pub(crate) uids: Arc<[OperatorUid]>,
     /// The shape of the job, by vertex.
     pub(crate) plan: RunPlan,
     pub(crate) max_parallelism: MaxParallelism,

@@ -6,7 +6,8 @@ use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
 
 use super::environment::Environment;
-use super::gate::{Gate, Polled};
+use super::gate::{Gate, Polled, Ports};
+use super::in_flight::{self, RecordsInFlight};
 use super::key_selector::{Keyed, KeyedPort};
 use super::keyed_core::KeyedCore;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
@@ -47,10 +48,16 @@ impl<O: KeyedOperator> KeyedHead<O> {
         }
     }
 
+    /// Returns whether there is room for output and nothing wants to be heard first.
+    #[inline]
+    fn may_go_on(&self) -> bool {
+        !self.congested.get() && !self.gate.is_called()
+    }
+
     /// Processes records of the current batch; returns how many.
     fn process_records(&mut self, budget: usize) -> Result<usize> {
         let mut processed = 0;
-        while processed < budget && !self.congested.get() {
+        while processed < budget && self.may_go_on() {
             self.core.fetch(&self.port);
             let Some(record) = self.port.records.next_record() else {
                 break;
@@ -69,7 +76,7 @@ impl<O: KeyedOperator> KeyedHead<O> {
     fn fire_event_timers(&mut self, up_to: i64) -> Result<bool> {
         // Timers see the watermark that made them due, as Flink's do.
         let is_new = self.core.advance(up_to);
-        while !self.congested.get() {
+        while self.may_go_on() {
             let Some(due) = self.core.pop_event(up_to)? else {
                 self.core.firing = None;
                 if is_new {
@@ -92,7 +99,7 @@ impl<O: KeyedOperator> KeyedHead<O> {
         }
         let now_ms = self.clock.now_ms();
         let mut fired = 0;
-        while !self.congested.get() {
+        while self.may_go_on() {
             let Some(due) = self.core.pop_processing(now_ms)? else {
                 break;
             };
@@ -105,9 +112,10 @@ impl<O: KeyedOperator> KeyedHead<O> {
     }
 
     fn run(&mut self, budget: usize) -> Result<Turn> {
-        if let Some(cut) = self.gate.next_cut() {
+        if let Some(cut) = self.gate.attend(&mut [&mut self.port.records]) {
             return Ok(Turn::Cut(cut));
         }
+        let budget = self.gate.budget(budget);
         let mut done = 0;
         loop {
             if self.congested.get() {
@@ -115,6 +123,9 @@ impl<O: KeyedOperator> KeyedHead<O> {
                     return Ok(Turn::Congested);
                 }
                 self.congested.set(false);
+            }
+            if self.gate.is_called() {
+                return Ok(Turn::Worked);
             }
             if done == 0 {
                 done += self.fire_processing_timers()?;
@@ -126,7 +137,7 @@ impl<O: KeyedOperator> KeyedHead<O> {
                 done += 1;
             }
             done += self.process_records(budget.saturating_sub(done))?;
-            if self.congested.get() {
+            if !self.may_go_on() {
                 continue;
             }
             if done >= budget || self.port.records.has_records() {
@@ -165,8 +176,13 @@ impl<O: KeyedOperator> Head for KeyedHead<O> {
         }
     }
 
-    fn give_up(&mut self, id: CheckpointId) {
-        self.gate.give_up(id);
+    fn gate(&mut self) -> Option<&mut Gate> {
+        Some(&mut self.gate)
+    }
+
+    fn record_in_flight(&mut self, id: CheckpointId) -> Option<RecordsInFlight> {
+        self.gate
+            .record_in_flight(id, &mut [&mut self.port.records])
     }
 }
 
@@ -179,12 +195,15 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
         Box::pin(async move {
             self.next.open(env).await?;
             let operator = &mut self.operator;
+            let ports: &mut [&mut dyn Ports] = &mut [&mut self.port.records];
+            self.gate.let_overtake(Some(self.core.uid()), env, ports)?;
             let result = async {
                 if let Some(raw) = self.core.restored_raw(env).await? {
                     operator.restore_raw(raw)?;
                 }
                 self.core.open(env, |states| operator.open(states)).await?;
-                self.core.open_time(env).await
+                self.core.open_time(env).await?;
+                in_flight::restore(env, self.core.uid(), &mut [&mut self.port.records]).await
             };
             result.await.map_err(|error| self.named(error))
         })

@@ -2,7 +2,8 @@ use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Error, OperatorUid, Result, SnapshotRequest};
 
 use super::environment::Environment;
-use super::gate::Cut;
+use super::gate::{Cut, Gate};
+use super::in_flight::RecordsInFlight;
 use crate::channel::Barrier;
 use crate::record::Emit;
 use crate::task::SubtaskSnapshot;
@@ -115,8 +116,23 @@ pub(crate) trait Head: Control {
     /// Processes up to about `budget` records; never waits.
     fn turn(&mut self, budget: usize) -> Result<Turn>;
 
+    /// Returns what makes the barriers of several channels one cut; `None` for a source.
+    fn gate(&mut self) -> Option<&mut Gate> {
+        None
+    }
+
     /// Takes note that the coordinator gave a checkpoint up.
-    fn give_up(&mut self, id: CheckpointId);
+    fn give_up(&mut self, id: CheckpointId) {
+        if let Some(gate) = self.gate() {
+            gate.give_up(id);
+        }
+    }
+
+    /// Makes records in flight part of a checkpoint that was triggered unaligned, right after the snapshot.
+    fn record_in_flight(&mut self, id: CheckpointId) -> Option<RecordsInFlight> {
+        let _ = id;
+        None
+    }
 
     /// Returns whether barriers begin here.
     fn is_source(&self) -> bool {

@@ -205,11 +205,13 @@ impl<T, R: Route<T>> Control for Exchange<T, R> {
     }
 
     fn emit_barrier(&mut self, barrier: Option<&Barrier>, id: CheckpointId) {
-        self.broadcast(|| {
-            barrier.map_or(Element::CancelMarker(id), |barrier| {
-                Element::Barrier(*barrier)
-            })
-        });
+        match barrier {
+            Some(barrier) => self
+                .channels
+                .iter_mut()
+                .for_each(|channel| channel.push_barrier(*barrier)),
+            None => self.broadcast(|| Element::CancelMarker(id)),
+        }
     }
 
     fn snapshot(&mut self, _request: &SnapshotRequest, _set: &mut SubtaskSnapshot) -> Result<()> {

@@ -1,9 +1,12 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Result};
 
+use super::environment::Environment;
 use super::gate::{Gate, Polled, Port};
+use super::in_flight::{self, RecordsInFlight};
 use super::link::{Control, Head, Link, Turn};
 use crate::record::Record;
 
@@ -33,9 +36,10 @@ impl<T> PlainHead<T> {
 
 impl<T: Record> Head for PlainHead<T> {
     fn turn(&mut self, budget: usize) -> Result<Turn> {
-        if let Some(cut) = self.gate.next_cut() {
+        if let Some(cut) = self.gate.attend(&mut [&mut self.port]) {
             return Ok(Turn::Cut(cut));
         }
+        let budget = self.gate.budget(budget);
         let mut left = budget;
         loop {
             if self.congested.get() {
@@ -44,14 +48,17 @@ impl<T: Record> Head for PlainHead<T> {
                 }
                 self.congested.set(false);
             }
-            while left > 0 && !self.congested.get() {
+            if self.gate.is_called() {
+                return Ok(Turn::Worked);
+            }
+            while left > 0 && !self.congested.get() && !self.gate.is_called() {
                 let Some(record) = self.port.next_record() else {
                     break;
                 };
                 self.next.emit(record.value, record.time)?;
                 left -= 1;
             }
-            if left == 0 || self.port.has_records() {
+            if left == 0 || self.port.has_records() || self.gate.is_called() {
                 return Ok(Turn::Worked);
             }
             match self.port.poll(&mut self.gate) {
@@ -69,13 +76,30 @@ impl<T: Record> Head for PlainHead<T> {
         }
     }
 
-    fn give_up(&mut self, id: CheckpointId) {
-        self.gate.give_up(id);
+    fn gate(&mut self) -> Option<&mut Gate> {
+        Some(&mut self.gate)
+    }
+
+    fn record_in_flight(&mut self, id: CheckpointId) -> Option<RecordsInFlight> {
+        self.gate.record_in_flight(id, &mut [&mut self.port])
     }
 }
 
 impl<T: Record> Control for PlainHead<T> {
     fn next(&mut self) -> Option<&mut dyn Control> {
         Some(self.next.as_mut())
+    }
+
+    fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.next.open(env).await?;
+            // Without an operator that a checkpoint knows, nobody owns the records in flight.
+            let uid = env.uids.first();
+            self.gate.let_overtake(uid, env, &mut [&mut self.port])?;
+            match uid {
+                Some(uid) => in_flight::restore(env, uid, &mut [&mut self.port]).await,
+                None => Ok(()),
+            }
+        })
     }
 }

@@ -175,6 +175,9 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
         let Some(writer) = &mut self.writer else {
             return not_open();
         };
+        if !self.pending.is_empty() && self.failpoints.reach(Failpoint::CarryOver) {
+            self.pending = PendingCommits::new();
+        }
         let mut parts = OperatorParts::default();
         if let Some(ended) = writer.pre_commit(request.checkpoint)? {
             self.pending.add(request.checkpoint, ended.transaction);

@@ -8,6 +8,7 @@ use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
 
 use super::environment::Environment;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
+use crate::channel::Signal;
 use crate::execution::Failpoint;
 use crate::record::{END_OF_TIME, Emit, SplitEvent};
 use crate::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
@@ -61,6 +62,7 @@ pub(crate) struct SourceHead<S: Source> {
     positions: OperatorListState<S::Split>,
     next: Box<dyn Link<S::Out>>,
     congested: Rc<Cell<bool>>,
+    signal: Arc<Signal>,
     ended: bool,
     idle: bool,
     /// Set by a failpoint: the next record is lost.
@@ -74,8 +76,9 @@ impl<S: Source> SourceHead<S> {
         enumeration: Arc<Enumeration<S::Split>>,
         uid: OperatorUid,
         next: Box<dyn Link<S::Out>>,
-        congested: Rc<Cell<bool>>,
+        env: &Environment,
     ) -> Self {
+        let (congested, signal) = (Rc::clone(&env.congested), Arc::clone(&env.signal));
         Self {
             source,
             enumeration,
@@ -85,6 +88,7 @@ impl<S: Source> SourceHead<S> {
             positions: OperatorListState::default(),
             next,
             congested,
+            signal,
             ended: false,
             idle: false,
             skip_one: false,
@@ -171,7 +175,7 @@ impl<S: Source> Head for SourceHead<S> {
         } else {
             self.next.as_mut()
         };
-        let mut out = SourceOutput::watching(target, budget, &self.congested);
+        let mut out = SourceOutput::watching(target, budget, &self.congested, &self.signal);
         let status = reader
             .poll(&mut out)
             .map_err(|error| at_operator(error, Some(&self.uid)))?;
@@ -199,8 +203,6 @@ impl<S: Source> Head for SourceHead<S> {
             }
         }
     }
-
-    fn give_up(&mut self, _id: CheckpointId) {}
 
     fn is_source(&self) -> bool {
         true

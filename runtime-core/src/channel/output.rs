@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::{Element, Sender};
+use super::{Barrier, BarrierMode, Element, Sender};
 
 /// The number of records in a full batch.
 pub const BATCH_RECORDS: usize = 1024;
@@ -15,6 +15,8 @@ pub struct BatchWriter<T> {
     sender: Sender<T>,
     batch: Vec<T>,
     backlog: VecDeque<Element<T>>,
+    /// A barrier pushed the backlog into the full channel: nothing more before it has room.
+    overfull: bool,
     congested: Rc<Cell<bool>>,
 }
 
@@ -26,6 +28,7 @@ impl<T> BatchWriter<T> {
             sender,
             batch: Vec::new(),
             backlog: VecDeque::new(),
+            overfull: false,
             congested,
         }
     }
@@ -63,6 +66,19 @@ impl<T> BatchWriter<T> {
         self.send(element);
     }
 
+    /// Sends a barrier the way it passes records: behind all that was pushed, or before.
+    pub fn push_barrier(&mut self, barrier: Barrier) {
+        if barrier.mode == BarrierMode::Aligned {
+            return self.push_element(Element::Barrier(barrier));
+        }
+        if !self.sender.overtakes() {
+            return self.push_element(Element::Barrier(barrier.force_aligned()));
+        }
+        self.flush();
+        self.overfull |= !self.backlog.is_empty();
+        self.sender.send_past(self.backlog.drain(..), barrier);
+    }
+
     fn send(&mut self, element: Element<T>) {
         if self.backlog.is_empty() {
             match self.sender.send(element) {
@@ -83,7 +99,8 @@ impl<T> BatchWriter<T> {
                 return false;
             }
         }
-        true
+        self.overfull = self.overfull && !self.sender.has_room();
+        !self.overfull
     }
 
     /// Returns whether everything that was pushed is in the channel.

@@ -1,8 +1,11 @@
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Element, Signal};
+use state_api::CheckpointId;
+
+use super::{Barrier, BarrierMode, Element, Signal};
 
 /// The number of records that a channel holds before it counts as full.
 pub const QUEUE_RECORDS: usize = 8 * super::BATCH_RECORDS;
@@ -10,8 +13,25 @@ pub const QUEUE_RECORDS: usize = 8 * super::BATCH_RECORDS;
 /// The number of processed batches that are kept: one to fill while another one is processed, and one between.
 const MAX_SPENT: usize = 3;
 
+/// What a channel brings beside its queue. Elements are numbered from 0 in the order in which they are queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgent {
+    /// A barrier that overtook the elements before number `cut`; those from `cut` on come after it.
+    Barrier {
+        /// The barrier.
+        barrier: Barrier,
+        /// The number of the first element behind it.
+        cut: u64,
+    },
+    /// A barrier that overtakes after a timeout has been queued; see [`Receiver::pull_barrier`].
+    Announced(Barrier),
+}
+
 struct Queue<T> {
     elements: VecDeque<Element<T>>,
+    /// The number of the first element.
+    taken: u64,
+    urgent: VecDeque<Urgent>,
     records: usize,
     /// Batches that were processed, empty: the sender fills them again.
     spent: Vec<Vec<T>>,
@@ -25,7 +45,11 @@ struct Shared<T> {
     queue: Mutex<Queue<T>>,
     /// Number of queued elements, plus one when the sender is gone: what a receiver may look at without the lock.
     news: AtomicUsize,
+    /// Number of urgent messages, likewise.
+    urgent: AtomicUsize,
     capacity: usize,
+    /// Whether barriers may overtake.
+    overtakes: AtomicBool,
     to_sender: Arc<Signal>,
     to_receiver: Arc<Signal>,
 }
@@ -33,6 +57,11 @@ struct Shared<T> {
 impl<T> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, Queue<T>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put_urgent(&self, queue: &mut Queue<T>, urgent: Urgent) {
+        queue.urgent.push_back(urgent);
+        self.urgent.store(queue.urgent.len(), Ordering::Release);
     }
 }
 
@@ -45,6 +74,8 @@ pub fn channel<T>(
 ) -> (Sender<T>, Receiver<T>) {
     let queue = Queue {
         elements: VecDeque::new(),
+        taken: 0,
+        urgent: VecDeque::new(),
         records: 0,
         spent: Vec::new(),
         refused: false,
@@ -54,7 +85,9 @@ pub fn channel<T>(
     let shared = Arc::new(Shared {
         queue: Mutex::new(queue),
         news: AtomicUsize::new(0),
+        urgent: AtomicUsize::new(0),
         capacity: capacity.max(1),
+        overtakes: AtomicBool::new(false),
         to_sender,
         to_receiver,
     });
@@ -62,7 +95,10 @@ pub fn channel<T>(
         Sender {
             shared: Arc::clone(&shared),
         },
-        Receiver { shared },
+        Receiver {
+            shared,
+            taken: Cell::new(0),
+        },
     )
 }
 
@@ -108,24 +144,47 @@ impl<T> Sender<T> {
         self.shared.lock().spent.pop().unwrap_or_default()
     }
 
-    /// Puts an element before all that is queued; it always finds room.
-    pub fn send_first(&self, element: Element<T>) {
+    /// Returns whether barriers may overtake what is queued here: its receiver makes records in flight part of a checkpoint.
+    #[must_use]
+    pub fn overtakes(&self) -> bool {
+        self.shared.overtakes.load(Ordering::Relaxed)
+    }
+
+    /// Queues what was kept back, whether there is room or not, and lets a barrier pass it and all that was queued before.
+    ///
+    /// A barrier with a timeout is queued behind them instead, and announced.
+    pub fn send_past(&self, kept_back: impl IntoIterator<Item = Element<T>>, barrier: Barrier) {
         let mut queue = self.shared.lock();
         if queue.receiver_gone {
             return;
         }
-        queue.records += element.records();
-        queue.elements.push_front(element);
+        for element in kept_back {
+            queue.records += element.records();
+            queue.elements.push_back(element);
+        }
+        let cut = queue.taken + queue.elements.len() as u64;
+        if matches!(barrier.mode, BarrierMode::AlignedWithTimeout(_)) {
+            queue.elements.push_back(Element::Barrier(barrier));
+            self.shared
+                .put_urgent(&mut queue, Urgent::Announced(barrier));
+        } else {
+            self.shared
+                .put_urgent(&mut queue, Urgent::Barrier { barrier, cut });
+        }
         self.shared
             .news
             .store(queue.elements.len(), Ordering::Release);
         drop(queue);
-        self.shared.to_receiver.ring();
+        self.shared.to_receiver.call();
     }
 
-    /// Lets `f` see what is queued, oldest first.
-    pub fn view<R>(&self, f: impl FnOnce(&VecDeque<Element<T>>) -> R) -> R {
-        f(&self.shared.lock().elements)
+    /// Returns whether there is room for a batch; if not, the signal is rung when there is.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let mut queue = self.shared.lock();
+        let full = queue.records >= self.shared.capacity && !queue.receiver_gone;
+        queue.refused |= full;
+        !full
     }
 }
 
@@ -155,6 +214,8 @@ pub enum Received<T> {
 /// The end of a channel that elements are taken from.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
+    /// The number of elements taken, as it was when the last one was.
+    taken: Cell<u64>,
 }
 
 impl<T> Receiver<T> {
@@ -172,6 +233,8 @@ impl<T> Receiver<T> {
                 Received::Empty
             };
         };
+        queue.taken += 1;
+        self.taken.set(queue.taken);
         queue.records -= element.records();
         let news = queue.elements.len() + usize::from(queue.sender_gone);
         self.shared.news.store(news, Ordering::Release);
@@ -187,10 +250,80 @@ impl<T> Receiver<T> {
         Received::Element(element)
     }
 
-    /// Lets `f` see what is queued, oldest first.
-    pub fn view<R>(&self, f: impl FnOnce(&VecDeque<Element<T>>) -> R) -> R {
-        f(&self.shared.lock().elements)
+    /// Returns the number of elements taken so far; the one taken last has this number less one.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken.get()
     }
+
+    /// Lets barriers overtake what is queued, because the receiver will make it part of their checkpoint.
+    pub fn let_overtake(&self) {
+        self.shared.overtakes.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the oldest of what does not wait in line.
+    #[must_use]
+    pub fn receive_urgent(&self) -> Option<Urgent> {
+        if self.shared.urgent.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut queue = self.shared.lock();
+        let urgent = queue.urgent.pop_front();
+        self.shared
+            .urgent
+            .store(queue.urgent.len(), Ordering::Release);
+        urgent
+    }
+
+    /// Takes the queued barrier of a checkpoint out of the line, as if it had overtaken what is before it.
+    ///
+    /// Later elements are numbered as if it had never been in line.
+    #[must_use]
+    pub fn pull_barrier(&self, id: CheckpointId) -> Option<(Barrier, u64)> {
+        let mut queue = self.shared.lock();
+        let position = position_of(&queue.elements, id)?;
+        let Some(Element::Barrier(barrier)) = queue.elements.remove(position) else {
+            return None;
+        };
+        let news = queue.elements.len() + usize::from(queue.sender_gone);
+        self.shared.news.store(news, Ordering::Release);
+        Some((barrier, queue.taken + position as u64))
+    }
+
+    /// Shows `f` the queued records from element `from` on that were sent before the barrier of a checkpoint: all there are
+    /// if that has not come. Returns the number of the first element that `f` was not asked about.
+    ///
+    /// `cut` is the number of the first element behind the barrier, if it was taken.
+    pub fn read_before(
+        &self,
+        id: CheckpointId,
+        from: u64,
+        cut: Option<u64>,
+        mut f: impl FnMut(&[T]),
+    ) -> u64 {
+        let queue = self.shared.lock();
+        let passed = queue.urgent.iter().find_map(|urgent| match urgent {
+            Urgent::Barrier { barrier, cut } if barrier.id == id => Some(*cut),
+            _ => None,
+        });
+        let in_line = || position_of(&queue.elements, id).map(|at| queue.taken + at as u64);
+        let end = queue.taken + queue.elements.len() as u64;
+        let cut = cut.or(passed).or_else(in_line).unwrap_or(end).min(end);
+        let numbered = (queue.taken..).zip(&queue.elements);
+        for (_, element) in numbered.filter(|(number, _)| (from..cut).contains(number)) {
+            if let Element::Batch(records) = element {
+                f(records);
+            }
+        }
+        cut.max(from)
+    }
+}
+
+/// Returns where the barrier of a checkpoint is in line.
+fn position_of<T>(elements: &VecDeque<Element<T>>, id: CheckpointId) -> Option<usize> {
+    elements
+        .iter()
+        .position(|element| matches!(element, Element::Barrier(barrier) if barrier.id == id))
 }
 
 impl<T> Receiver<T> {

@@ -9,6 +9,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Signal {
     rung: AtomicBool,
+    /// Somebody wants to be heard before the next record.
+    called: AtomicBool,
     lock: Mutex<()>,
     condition: Condvar,
 }
@@ -27,6 +29,24 @@ impl Signal {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.condition.notify_one();
         }
+    }
+
+    /// Rings, and asks whoever is woken or busy to look up before the next record: a command or a barrier that overtakes.
+    pub fn call(&self) {
+        self.called.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Returns whether there was a [`call`](Self::call) that nobody has heard.
+    #[inline]
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
+    }
+
+    /// Takes back a call; returns whether there was one.
+    pub fn take_call(&self) -> bool {
+        self.is_called() && self.called.swap(false, Ordering::AcqRel)
     }
 
     /// Takes back a ring; returns whether there was one.

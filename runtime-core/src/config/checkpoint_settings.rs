@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use state_api::Result;
+use state_api::{CheckpointId, Error, Result};
 
 use super::{Configuration, StorageSettings, options};
 use crate::coordinator::{CoordinatorConfig, Retention};
@@ -38,6 +38,12 @@ pub struct CheckpointSettings {
     pub after_tasks_finish: bool,
     /// Whether backends that can write only what changed.
     pub incremental: bool,
+    /// Whether barriers overtake records in flight, which become part of the checkpoint.
+    pub unaligned: bool,
+    /// How long they stay in line first.
+    pub aligned_timeout: Duration,
+    /// The checkpoint that is restored without its records in flight.
+    pub without_in_flight: Option<CheckpointId>,
     /// Where checkpoints go.
     pub storage: StorageSettings,
 }
@@ -55,6 +61,9 @@ impl Default for CheckpointSettings {
             retention: Retention::Never,
             after_tasks_finish: true,
             incremental: false,
+            unaligned: false,
+            aligned_timeout: Duration::ZERO,
+            without_in_flight: None,
             storage: StorageSettings::default(),
         }
     }
@@ -64,7 +73,7 @@ impl CheckpointSettings {
     /// Reads the settings of a configuration.
     ///
     /// # Errors
-    /// `Config` when nothing says where checkpoints go.
+    /// `Config` when nothing says where checkpoints go, and for unaligned checkpoints that are not exactly once.
     pub fn from_configuration(configuration: &Configuration) -> Result<Self> {
         let default = Self::default();
         let mode = match configuration.choice(&options::MODE) {
@@ -77,6 +86,17 @@ impl CheckpointSettings {
             Some("ALWAYS") => Retention::Always,
             _ => Retention::Never,
         };
+        let unaligned = configuration.bool(&options::UNALIGNED);
+        if unaligned && mode == CheckpointMode::AtLeastOnce {
+            return Err(Error::config(format!(
+                "{} needs {} = EXACTLY_ONCE",
+                options::UNALIGNED.key,
+                options::MODE.key
+            )));
+        }
+        let without_in_flight = configuration
+            .number(&options::WITHOUT_IN_FLIGHT)
+            .and_then(|id| u64::try_from(id).ok());
         Ok(Self {
             interval: configuration.duration(&options::INTERVAL),
             mode,
@@ -98,6 +118,11 @@ impl CheckpointSettings {
             retention,
             after_tasks_finish: configuration.bool(&options::AFTER_TASKS_FINISH),
             incremental: configuration.bool(&options::INCREMENTAL),
+            unaligned,
+            aligned_timeout: configuration
+                .duration(&options::ALIGNED_TIMEOUT)
+                .unwrap_or(default.aligned_timeout),
+            without_in_flight: without_in_flight.map(CheckpointId),
             storage: StorageSettings::from_configuration(configuration)?,
         })
     }
@@ -114,6 +139,8 @@ impl CheckpointSettings {
             retained: self.retained,
             retention: self.retention,
             after_tasks_finish: self.after_tasks_finish,
+            unaligned: self.unaligned,
+            aligned_timeout: self.aligned_timeout,
             ..CoordinatorConfig::default()
         }
     }

@@ -85,11 +85,15 @@ options! {
         "Whether checkpoints go on when some tasks have finished.";
     SNAPSHOT_COMPRESSION: DefaultOnly "execution.checkpointing.snapshot-compression" () ValueKind::Bool, Some("false"),
         "Whether full snapshots are compressed.";
-    UNALIGNED: DefaultOnly "execution.checkpointing.unaligned.enabled" ("execution.checkpointing.unaligned") ValueKind::Bool, Some("false"),
+    UNALIGNED: Offered "execution.checkpointing.unaligned.enabled" ("execution.checkpointing.unaligned") ValueKind::Bool, Some("false"),
         "Whether barriers overtake records in flight.";
-    ALIGNED_TIMEOUT: DefaultOnly "execution.checkpointing.aligned-checkpoint-timeout" ("execution.checkpointing.alignment-timeout")
+    ALIGNED_TIMEOUT: Offered "execution.checkpointing.aligned-checkpoint-timeout" ("execution.checkpointing.alignment-timeout")
         span(Duration::ZERO), Some("0 ms"),
         "How long an unaligned checkpoint is tried aligned first.";
+    WITHOUT_IN_FLIGHT: Offered "execution.checkpointing.without-channel-state.checkpoint-id"
+        ("execution.checkpointing.recover-without-channel-state.checkpoint-id")
+        ValueKind::Number { min: -1, max: i64::MAX, infinite: false }, Some("-1"),
+        "The checkpoint that is restored without its records in flight, which are lost then; -1 for none.";
     INTERVAL_DURING_BACKLOG: DefaultOnly "execution.checkpointing.interval-during-backlog" () span(Duration::ZERO), None,
         "Period of checkpoints while a source reports a backlog.";
     LOCAL_BACKUP: DefaultOnly "execution.checkpointing.local-backup.enabled" () ValueKind::Bool, Some("false"),

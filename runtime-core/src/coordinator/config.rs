@@ -42,6 +42,8 @@ pub struct CoordinatorConfig {
     pub after_tasks_finish: bool,
     /// Whether barriers may overtake records; then savepoints wait for their turn and `max_concurrent` must be 1.
     pub unaligned: bool,
+    /// How long the barriers of an unaligned checkpoint stay in line first, from its trigger; zero for not at all.
+    pub aligned_timeout: Duration,
     /// Who finds out that all acks are in.
     pub sealing: Sealing,
 }
@@ -60,6 +62,7 @@ impl Default for CoordinatorConfig {
             max_queued: 1000,
             after_tasks_finish: true,
             unaligned: false,
+            aligned_timeout: Duration::ZERO,
             sealing: Sealing::ByCount,
         }
     }

@@ -15,10 +15,11 @@ use super::inbox::{Inbox, Message};
 use super::journal::{Ending, Journal};
 use super::launch::Run;
 use super::{
-    CheckpointDone, CheckpointStats, CheckpointStore, Failpoint, Failpoints, JobEvent, JobEvents,
-    JobReport, MissingSubtask, PendingReport, Places, SubtaskRecord, events,
+    CheckpointDone, CheckpointStats, CheckpointStore, ExecutionSettings, Failpoint, Failpoints,
+    JobEvent, JobEvents, JobReport, MissingSubtask, PendingReport, Places, SubtaskRecord, events,
 };
-use crate::channel::Barrier;
+use crate::channel::{Barrier, BarrierMode};
+use crate::config::CheckpointMode;
 use crate::coordinator::{
     Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Fact, FailureReason,
     Outcome, PublishFault, RequestId, SavepointFormat, TaskId, Trigger,
@@ -43,9 +44,33 @@ pub(super) enum Effect {
     Stopped,
 }
 
+/// How the barriers of checkpoints pass queued records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BarrierRules {
+    mode: CheckpointMode,
+    unaligned: bool,
+    timeout_ms: u64,
+}
+
+impl BarrierRules {
+    pub(super) fn of(settings: &ExecutionSettings) -> Self {
+        let timeout = settings.checkpointing.aligned_timeout.as_millis();
+        Self {
+            mode: settings.mode,
+            unaligned: settings.checkpointing.unaligned,
+            timeout_ms: u64::try_from(timeout).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn mode(self, kind: SnapshotKind) -> BarrierMode {
+        BarrierMode::of(kind, self.mode, self.unaligned, self.timeout_ms)
+    }
+}
+
 /// The coordinator with everything that its actions need.
 pub(super) struct Coordination {
     pub(super) coordinator: CheckpointCoordinator<CheckpointAck>,
+    pub(super) barriers: BarrierRules,
     pub(super) store: Arc<dyn CheckpointStore>,
     pub(super) job: JobId,
     pub(super) attempt: Attempt,
@@ -253,12 +278,13 @@ impl Coordination {
                 timestamp_ms,
                 tasks,
             } => {
+                let snapshot_kind = snapshot_kind(kind, format, full);
                 let barrier = Barrier {
-                    id,
-                    timestamp_ms: i64::try_from(timestamp_ms).unwrap_or(i64::MAX),
-                    kind: snapshot_kind(kind, format, full),
+                    kind: snapshot_kind,
                     last: kind.ends_the_job(),
                     drain: matches!(kind, CheckpointKind::StopWithSavepoint { drain: true }),
+                    mode: self.barriers.mode(snapshot_kind),
+                    ..Barrier::new(id, i64::try_from(timestamp_ms).unwrap_or(i64::MAX))
                 };
                 self.kinds.insert(id, barrier.kind);
                 for task in tasks {
@@ -460,6 +486,7 @@ impl Coordination {
                     .max()
                     .unwrap_or(0),
                 alignment_bytes: reports().map(|r| r.alignment.bytes).max().unwrap_or(0),
+                persisted_bytes: reports().map(|r| r.alignment.persisted_bytes).sum(),
                 sync_ns: reports().map(|r| r.sync_ns).max().unwrap_or(0),
                 async_ns: reports().map(|r| r.async_ns).max().unwrap_or(0),
                 subtasks: acks.len(),

@@ -19,6 +19,8 @@ pub struct CheckpointStats {
     pub alignment_ns: u64,
     /// The most bytes that a subtask processed while aligning.
     pub alignment_bytes: u64,
+    /// The bytes of records in flight that are part of it, of all subtasks.
+    pub persisted_bytes: u64,
     /// The longest sync part of a subtask, in nanoseconds.
     pub sync_ns: u64,
     /// The longest async part of a subtask, in nanoseconds.
@@ -127,6 +129,8 @@ pub(super) fn record(event: &JobEvent) {
             metrics::gauge!("holdfast_last_checkpoint_alignment_ns").set(stats.alignment_ns as f64);
             metrics::gauge!("holdfast_last_checkpoint_alignment_bytes")
                 .set(stats.alignment_bytes as f64);
+            metrics::gauge!("holdfast_last_checkpoint_persisted_bytes")
+                .set(stats.persisted_bytes as f64);
             metrics::gauge!("holdfast_last_checkpoint_sync_ns").set(stats.sync_ns as f64);
             metrics::gauge!("holdfast_last_checkpoint_async_ns").set(stats.async_ns as f64);
             tracing::info!(

@@ -16,6 +16,10 @@ pub enum Failpoint {
     Commit,
     /// A restored source is about to read on; answering `true` loses one record.
     ReplaySkip,
+    /// A sink is about to carry transactions of a given up checkpoint into the next; answering `true` loses them.
+    CarryOver,
+    /// Restored records that were in flight are about to be processed; answering `true` loses them.
+    InFlight,
 }
 
 /// A hook that is called at each [`Failpoint`]; without one, nothing is.

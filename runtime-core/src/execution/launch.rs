@@ -161,7 +161,11 @@ impl RunStart<'_> {
             };
             let dealt = assign(&old_subtasks(operator), parallelism, max_parallelism)
                 .map_err(|error| error.with("operator", uid))?;
-            for (states, snapshot) in by_subtask.iter_mut().zip(dealt) {
+            for (states, mut snapshot) in by_subtask.iter_mut().zip(dealt) {
+                if self.settings.without_in_flight == Some(metadata.checkpoint) {
+                    snapshot.in_flight_keyed.clear();
+                    snapshot.in_flight.clear();
+                }
                 states.insert(uid.clone(), snapshot);
             }
         }
@@ -204,6 +208,7 @@ impl RunStart<'_> {
             |loaded| Arc::clone(&loaded.storage),
         );
         let (attempt, run, executor) = (self.attempt, self.run, Arc::clone(&self.executor));
+        let uids = vertex.uids.as_slice().into();
         let (task_signal, task_name) = (Arc::clone(&signal), Arc::clone(&name));
         let make = move || {
             let env = Environment {
@@ -214,6 +219,7 @@ impl RunStart<'_> {
                     index: id.subtask,
                     parallelism: of_vertex.parallelism,
                 },
+                uids,
                 plan,
                 max_parallelism: of_vertex.max_parallelism,
                 mode: settings.mode,

@@ -13,6 +13,7 @@ use super::master::Master;
 use super::{ExecutionSettings, JobControl, JobOutcome, JobParts, TokioExecutor};
 use crate::channel::Signal;
 use crate::job::Job;
+use crate::random::Random;
 use crate::task::Progress;
 
 /// Records per step of a subtask.
@@ -113,7 +114,7 @@ fn run(
         executor,
         inbox: Arc::clone(&inbox),
         host: &mut host,
-        random: parts.seed,
+        random: Random::new(parts.seed),
     };
     let mut running = pin!(master.run());
     let waker = signal.waker();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use state_api::{Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, Executor, Result};
 
 use super::control::Ask;
-use super::coordination::{Coordination, Effect};
+use super::coordination::{BarrierRules, Coordination, Effect};
 use super::inbox::{Inbox, Message};
 use super::journal::Journal;
 use super::launch::{Host, Run, RunStart};
@@ -16,11 +16,13 @@ use super::{
     MemoryCheckpoints, RestoreFrom, RestoredFrom, events,
 };
 use crate::CheckpointStore;
+use crate::config::CheckpointMode;
 use crate::coordinator::{
     CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, CoordinatorConfig, Fact, JobStatus,
     Restored, TaskId,
 };
 use crate::job::Job;
+use crate::random::Random;
 use crate::restart::{RestartDecision, Restarts};
 use crate::task::{CheckpointAck, TaskReport};
 
@@ -47,7 +49,7 @@ pub(crate) struct Master<'a> {
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) host: &'a mut dyn Host,
-    pub(crate) random: u64,
+    pub(crate) random: Random,
 }
 
 impl Master<'_> {
@@ -56,6 +58,13 @@ impl Master<'_> {
     pub(crate) async fn run(mut self) -> Result<JobOutcome> {
         let _closing = Closing(Arc::clone(&self.inbox));
         self.job.check()?;
+        if self.settings.checkpointing.unaligned
+            && self.settings.mode == CheckpointMode::AtLeastOnce
+        {
+            return Err(Error::config(
+                "unaligned checkpoints need the mode exactly once",
+            ));
+        }
         let mut restarts = Restarts::new(self.settings.restart.clone())?;
         let journal = Rc::new(RefCell::new(Journal::new(
             self.settings.job_id.clone(),
@@ -132,7 +141,7 @@ impl Master<'_> {
             if let Some(coordination) = &mut coordination {
                 coordination.part(Some(&error.to_string()));
             }
-            let random = self.next_random();
+            let random = self.random.next();
             let now_ms = self.parts.clock.now_ms();
             match restarts.on_error(u64::try_from(now_ms).unwrap_or(0), &error, random) {
                 RestartDecision::GiveUp { why } => {
@@ -185,14 +194,6 @@ impl Master<'_> {
     fn tell(&self, event: JobEvent) {
         events::record(&event);
         self.parts.events.on_event(&event);
-    }
-
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 
     /// Takes an attempt number, finds the checkpoint to start from, and makes the coordinator.
@@ -257,6 +258,7 @@ impl Master<'_> {
         )?;
         let coordination = Coordination {
             coordinator,
+            barriers: BarrierRules::of(self.settings),
             store: Arc::clone(store),
             job: self.settings.job_id.clone(),
             attempt: start.attempt,
@@ -295,7 +297,7 @@ impl Master<'_> {
         mut coordination: Option<&mut Coordination>,
         journal: &RefCell<Journal>,
     ) -> RunEnd {
-        let mut tasks = RunTasks::new(number, run, self.next_random());
+        let mut tasks = RunTasks::new(number, run, self.random.next());
         loop {
             if tasks.have_ended() {
                 let Some(coordination) = coordination.as_deref_mut() else {

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{CheckpointMetadata, MemoryCheckpointStorage};
@@ -11,11 +12,25 @@ use super::{CheckpointStore, LoadedCheckpoint, RestoreFrom, StoreStart};
 
 /// Checkpoints in this process's memory: they survive a restart of the job, not of the process.
 ///
-/// Every future is ready at once, so a driver without any I/O can run jobs on it.
-#[derive(Clone)]
+/// Every future is ready at once, so a driver without any I/O can run jobs on it. Clones lead to the same checkpoints, each
+/// for attempts of its own: once another one has started, it is fenced.
 pub struct MemoryCheckpoints {
     shared: Arc<Mutex<Kept>>,
     storage: MemoryCheckpointStorage,
+    /// The attempt that was started here; 0 for none.
+    attempt: AtomicU64,
+    fenced: bool,
+}
+
+impl Clone for MemoryCheckpoints {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            storage: self.storage,
+            attempt: AtomicU64::new(0),
+            fenced: self.fenced,
+        }
+    }
 }
 
 impl Default for MemoryCheckpoints {
@@ -47,6 +62,18 @@ impl MemoryCheckpoints {
         Self {
             shared: Arc::default(),
             storage: MemoryCheckpointStorage::new(bytes),
+            attempt: AtomicU64::new(0),
+            fenced: true,
+        }
+    }
+
+    /// Creates an empty store that lets older attempts go on: to see that a test notices.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn unfenced() -> Self {
+        Self {
+            fenced: false,
+            ..Self::new()
         }
     }
 
@@ -71,15 +98,23 @@ impl MemoryCheckpoints {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attempt_of(&self, metadata: &CheckpointMetadata) -> Result<()> {
+    /// Checks that no newer attempt has started elsewhere.
+    fn check_attempt(&self, mine: u64) -> Result<()> {
         let newest = self.lock().attempts;
-        if metadata.attempt.0 < newest {
+        if self.fenced && mine < newest {
             return Err(
                 Error::new(ErrorKind::Fenced, "a newer attempt has taken over")
                     .with("attempt", newest),
             );
         }
         Ok(())
+    }
+
+    fn check_own(&self) -> Result<()> {
+        match self.attempt.load(Ordering::Acquire) {
+            0 => Ok(()),
+            mine => self.check_attempt(mine),
+        }
     }
 }
 
@@ -88,6 +123,7 @@ impl CheckpointStore for MemoryCheckpoints {
         let mut kept = self.lock();
         kept.attempts += 1;
         kept.places.clear();
+        self.attempt.store(kept.attempts, Ordering::Release);
         let start = StoreStart {
             attempt: Attempt(kept.attempts),
             next_checkpoint: CheckpointId(kept.last_id + 1),
@@ -147,7 +183,8 @@ impl CheckpointStore for MemoryCheckpoints {
     }
 
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
-        let result = self.attempt_of(&metadata).and_then(|()| {
+        let own = self.check_attempt(metadata.attempt.0);
+        let result = own.and_then(|()| {
             let mut kept = self.lock();
             let id = metadata.checkpoint;
             if metadata.kind.is_savepoint() {
@@ -171,15 +208,17 @@ impl CheckpointStore for MemoryCheckpoints {
     }
 
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
-        let mut kept = self.lock();
-        if metadata.kind.is_savepoint() {
-            if let Some(name) = kept.places.remove(&metadata.checkpoint) {
-                kept.savepoints.remove(&name);
+        let result = self.check_own().map(|()| {
+            let mut kept = self.lock();
+            if metadata.kind.is_savepoint() {
+                if let Some(name) = kept.places.remove(&metadata.checkpoint) {
+                    kept.savepoints.remove(&name);
+                }
+            } else {
+                kept.completed.remove(&metadata.checkpoint);
             }
-        } else {
-            kept.completed.remove(&metadata.checkpoint);
-        }
-        Box::pin(ready(Ok(())))
+        });
+        Box::pin(ready(result))
     }
 
     fn discard_unpublished(

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use state_api::{BackendFactory, Clock, JobId, Result};
+use state_api::{BackendFactory, CheckpointId, Clock, JobId, Result};
 
 use super::{CheckpointStore, Failpoints, JobEvents, NoEvents};
 use crate::config::CheckpointMode;
@@ -36,6 +36,8 @@ pub struct ExecutionSettings {
     pub restore: RestoreFrom,
     /// Whether state of operators that the job no longer has may be dropped.
     pub allow_non_restored_state: bool,
+    /// The checkpoint that is restored without its records in flight, if it has some: they are lost then.
+    pub without_in_flight: Option<CheckpointId>,
     /// Options of the state backend, under its own prefix.
     pub backend_options: BTreeMap<String, String>,
     /// Bytes that the live tables of one subtask's operator may take.
@@ -57,6 +59,7 @@ impl ExecutionSettings {
             restart: RestartStrategy::None,
             restore: RestoreFrom::default(),
             allow_non_restored_state: false,
+            without_in_flight: None,
             backend_options: BTreeMap::new(),
             memory_limit: None,
             local_dir: std::env::temp_dir(),

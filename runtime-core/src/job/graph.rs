@@ -120,6 +120,8 @@ fn placeholder() -> OperatorUid {
 /// A job: sources, operators and sinks, as they will run.
 ///
 /// A job can be run several times, one run after the other: a run that fails is followed by one that starts from its last checkpoint.
+/// A clone is the same job, which is run by one of them at a time.
+#[derive(Clone)]
 pub struct Job {
     name: String,
     parallelism: u32,
@@ -180,13 +182,12 @@ impl Job {
                 let enumeration =
                     Arc::clone(&of_run.lock().unwrap_or_else(PoisonError::into_inner));
                 let next = build_links(&behind, env);
-                let congested = env.congested.clone();
                 Box::new(SourceHead::new(
                     Arc::clone(&source),
                     enumeration,
                     named.clone(),
                     next,
-                    congested,
+                    env,
                 ))
             }),
             reset: Arc::new(move || {

@@ -9,6 +9,7 @@ use super::{Stream, WindowedStream};
 use crate::chain::broadcast_head::BroadcastHead;
 use crate::chain::environment::Environment;
 use crate::chain::gate::{Gate, Port};
+use crate::chain::in_flight::{KeyedCodec, SharedCodec, SidesCodec};
 use crate::chain::key_selector::{KeySelector, Keyed, KeyedPort};
 use crate::chain::keyed_core::KeyedCore;
 use crate::chain::keyed_head::KeyedHead;
@@ -37,7 +38,8 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
     {
         let edges = vec![(self.stream.vertex, self.exchange_to_next())];
         let graph = &self.stream.graph;
-        keyed_vertex(graph, uid, edges, self.selector.clone(), operator)
+        let codec = self.stream.codec.clone();
+        keyed_vertex(graph, uid, edges, self.selector.clone(), codec, operator)
     }
 
     /// Brings another stream with keys of the same type together with this one, for an operator that shares state between them.
@@ -176,7 +178,14 @@ impl<K: StateKey, A: Record, B: Record> ConnectedStreams<K, A, B> {
             first.exchange_wrapped(&selector, Side::First),
             second.exchange_wrapped(&selector, Side::Second),
         ];
-        keyed_vertex(graph, uid, edges, selector, TwoInputs(operator))
+        let codec = match (&first.stream.codec, &second.stream.codec) {
+            (Some(first), Some(second)) => Some(Arc::new(SidesCodec {
+                first: Arc::clone(first),
+                second: Arc::clone(second),
+            }) as SharedCodec<_>),
+            _ => None,
+        };
+        keyed_vertex(graph, uid, edges, selector, codec, TwoInputs(operator))
     }
 }
 
@@ -186,6 +195,7 @@ fn keyed_vertex<O: KeyedOperator>(
     uid: &str,
     edges: Vec<Incoming<Keyed<O::Key, O::In>>>,
     selector: KeySelector<O::Key, O::In>,
+    codec: Option<SharedCodec<O::In>>,
     operator: O,
 ) -> Stream<O::Out> {
     let id = graph.uid(uid);
@@ -203,7 +213,13 @@ fn keyed_vertex<O: KeyedOperator>(
             let gate = Gate::new(receivers.len(), env);
             let core = KeyedCore::new(named.clone());
             let next = build_links(&behind, env);
-            let port = KeyedPort::new(Port::new(receivers, 0), selector.clone());
+            let codec = codec.as_ref().map(|codec| {
+                let codec = Arc::clone(codec);
+                let keyed = KeyedCodec::new(codec, selector.clone(), env.max_parallelism);
+                Arc::new(keyed) as SharedCodec<_>
+            });
+            let port = Port::new(receivers, 0).persisted(0, codec);
+            let port = KeyedPort::new(port, selector.clone());
             Box::new(KeyedHead::new(
                 gate,
                 port,

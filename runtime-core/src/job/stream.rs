@@ -2,7 +2,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use state_api::{Result, StateKey};
+use state_api::{Result, StateKey, StateType};
 
 use super::edge::{Edge, Incoming};
 use super::graph::{Input, SharedGraph, Vertex};
@@ -11,6 +11,7 @@ use crate::chain::chained::{Chained, End, Stage};
 use crate::chain::environment::Environment;
 use crate::chain::fan_out::{FanOut, SideLink, TypedSide};
 use crate::chain::gate::{Gate, Port};
+use crate::chain::in_flight::{RecordCodec, SharedCodec};
 use crate::chain::key_selector::KeySelector;
 use crate::chain::link::Link;
 use crate::chain::outputs::{Exchange, Pinned, RoundRobin, Route};
@@ -148,6 +149,8 @@ pub struct Stream<T> {
     pub(crate) graph: SharedGraph,
     pub(crate) vertex: usize,
     pub(crate) consumers: Consumers<T>,
+    /// Makes records in flight behind the next exchange part of unaligned checkpoints.
+    pub(crate) codec: Option<SharedCodec<T>>,
 }
 
 impl<T> Clone for Stream<T> {
@@ -156,7 +159,21 @@ impl<T> Clone for Stream<T> {
             graph: self.graph.clone(),
             vertex: self.vertex,
             consumers: self.consumers.clone(),
+            codec: self.codec.clone(),
         }
+    }
+}
+
+impl<T: StateType> Stream<T> {
+    /// Lets barriers overtake the records of this stream at the next exchange: what is in flight there becomes part of an
+    /// unaligned checkpoint.
+    ///
+    /// Without it barriers stay in line there, also in an unaligned checkpoint. An operator with several inputs needs it on
+    /// all of them, and a chain behind an exchange needs an operator or sink with a uid. Broadcast inputs always stay in line.
+    #[must_use]
+    pub fn persist_in_flight(mut self) -> Self {
+        self.codec = Some(Arc::new(RecordCodec::compact()));
+        self
     }
 }
 
@@ -166,6 +183,7 @@ impl<T: Record> Stream<T> {
             graph,
             vertex,
             consumers,
+            codec: None,
         }
     }
 
@@ -306,7 +324,7 @@ impl<T: Record> Stream<T> {
         let edge = exchange(self, |env| RoundRobin {
             next: env.subtask.index as usize,
         });
-        self.chain_behind("rebalance", vec![(self.vertex, edge)])
+        self.chain_behind("rebalance", vec![(self.vertex, edge)], self.codec.clone())
     }
 
     /// Brings this stream and others together into one.
@@ -315,6 +333,8 @@ impl<T: Record> Stream<T> {
     /// them: assign watermarks before, so that they follow the splits of each source.
     pub fn union<'a>(&self, others: impl IntoIterator<Item = &'a Stream<T>>) -> Stream<T> {
         let mut edges = Vec::new();
+        // In flight, a record must be known whichever stream it comes from.
+        let mut codec = self.codec.clone();
         for stream in
             std::iter::once(self).chain(others.into_iter().map(|other| -> &Self { other }))
         {
@@ -323,12 +343,18 @@ impl<T: Record> Stream<T> {
                 to: env.subtask.index as usize,
             });
             edges.push((stream.vertex, edge));
+            codec = codec.filter(|_| stream.codec.is_some());
         }
-        self.chain_behind("union", edges)
+        self.chain_behind("union", edges, codec)
     }
 
     /// Adds a chain that begins with what comes in by some exchanges.
-    fn chain_behind(&self, name: &str, edges: Vec<Incoming<T>>) -> Stream<T> {
+    fn chain_behind(
+        &self,
+        name: &str,
+        edges: Vec<Incoming<T>>,
+        codec: Option<SharedCodec<T>>,
+    ) -> Stream<T> {
         let consumers = Consumers::default();
         let behind = consumers.clone();
         let vertex = self.graph.add_vertex(Vertex {
@@ -344,7 +370,7 @@ impl<T: Record> Stream<T> {
                 let next = build_links(&behind, env);
                 Box::new(PlainHead::new(
                     gate,
-                    Port::new(receivers, 0),
+                    Port::new(receivers, 0).persisted(0, codec.clone()),
                     next,
                     env.congested.clone(),
                 ))

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use state_api::CheckpointId;
 
+use super::{Activity, ActivityPhase};
 use crate::channel::{Barrier, Signal};
 
 /// What the engine tells a subtask.
@@ -23,12 +24,13 @@ pub enum Command {
     Stop,
 }
 
-/// Commands on their way to a subtask.
+/// Commands on their way to a subtask, and what it lets others see of its work.
 #[derive(Debug)]
 pub struct Mailbox {
     commands: Mutex<VecDeque<Command>>,
     any: AtomicBool,
     signal: Arc<Signal>,
+    activity: Mutex<Option<Activity>>,
 }
 
 impl Mailbox {
@@ -39,6 +41,7 @@ impl Mailbox {
             commands: Mutex::default(),
             any: AtomicBool::new(false),
             signal,
+            activity: Mutex::new(None),
         })
     }
 
@@ -49,7 +52,7 @@ impl Mailbox {
             .unwrap_or_else(PoisonError::into_inner)
             .push_back(command);
         self.any.store(true, Ordering::Release);
-        self.signal.ring();
+        self.signal.call();
     }
 
     /// Takes the oldest command out.
@@ -68,5 +71,25 @@ impl Mailbox {
     #[must_use]
     pub fn signal(&self) -> &Arc<Signal> {
         &self.signal
+    }
+
+    /// Shows what the subtask does for a checkpoint.
+    pub(crate) fn show(&self, activity: Activity) {
+        let mut shown = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
+        let precedes = |shown: &Activity| {
+            shown.checkpoint < activity.checkpoint
+                || (shown.checkpoint == activity.checkpoint
+                    && shown.phase != ActivityPhase::Reported)
+        };
+        if shown.as_ref().is_none_or(precedes) {
+            *shown = Some(activity);
+        }
+    }
+
+    /// Returns what the subtask does for the newest checkpoint that it has seen a barrier of; `None` before the first.
+    #[must_use]
+    pub fn activity(&self) -> Option<Activity> {
+        let shown = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.clone()
     }
 }

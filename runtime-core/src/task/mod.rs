@@ -4,6 +4,7 @@
 //! came, whose uploads are in flight. [`SubtaskSnapshot`] is what the operators of a subtask froze at a cut, on its way
 //! to the store. [`PendingCommits`] keeps the transactions of a sink until a checkpoint that names them is complete. A
 //! local subtask drives them by barriers; an engine with a progress frontier drives them by that.
+mod activity;
 mod core;
 mod mailbox;
 mod pending_commits;
@@ -14,6 +15,7 @@ mod subtask;
 #[cfg(test)]
 mod subtask_tests;
 
+pub use self::activity::{Activity, ActivityPhase};
 pub use self::core::{Begin, TaskCore};
 pub use mailbox::{Command, Mailbox};
 pub use pending_commits::PendingCommits;

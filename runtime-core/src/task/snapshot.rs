@@ -8,6 +8,8 @@ use state_api::{
 };
 
 use super::SnapshotWork;
+use crate::alignment::AlignmentReport;
+use crate::chain::in_flight::RecordsInFlight;
 
 /// Work that makes something durable that is not state, such as the file of a sink's transaction.
 type Harden = Box<dyn FnOnce() -> Result<()> + Send>;
@@ -69,6 +71,7 @@ impl OperatorParts {
 #[derive(Default)]
 pub struct SubtaskSnapshot {
     operators: Vec<(OperatorUid, OperatorParts)>,
+    in_flight: Option<RecordsInFlight>,
 }
 
 /// A snapshot that did not become durable as a whole.
@@ -92,6 +95,16 @@ impl SubtaskSnapshot {
         self.operators.push((uid, parts));
     }
 
+    /// Adds the records that an unaligned checkpoint overtook; they are complete once its last barrier is in.
+    pub(crate) fn add_in_flight(&mut self, records: RecordsInFlight) {
+        self.in_flight = Some(records);
+    }
+
+    /// Takes them out again, to be written after the operators' state.
+    pub(crate) fn take_in_flight(&mut self) -> Option<RecordsInFlight> {
+        self.in_flight.take()
+    }
+
     /// Takes out what must be made durable beside state.
     pub(crate) fn take_harden(&mut self) -> Vec<Harden> {
         self.operators
@@ -111,17 +124,7 @@ impl SubtaskSnapshot {
         let mut done = Vec::with_capacity(self.operators.len());
         for (uid, parts) in self.operators {
             let mut snapshot = OperatorSnapshot::default();
-            let result = match cx.cancel.check() {
-                Ok(()) => {
-                    let persist = pin!(parts.persist(&cx, &mut snapshot));
-                    match select(persist, cx.cancel.cancelled()).await {
-                        Either::Left((result, _)) => result,
-                        // Dropped where it stood: streams remove what they wrote.
-                        Either::Right(_) => Err(Error::cancelled("the snapshot was aborted")),
-                    }
-                }
-                Err(cancelled) => Err(cancelled),
-            };
+            let result = unless_cancelled(&cx, parts.persist(&cx, &mut snapshot)).await;
             let named = uid.clone();
             done.push((uid, snapshot));
             if let Err(error) = result {
@@ -133,5 +136,58 @@ impl SubtaskSnapshot {
             }
         }
         Ok(done)
+    }
+}
+
+/// Writes what a subtask froze, then the records that its checkpoint overtook; returns also what the alignment cost in the end.
+///
+/// # Errors
+/// As [`SubtaskSnapshot::persist`].
+pub(crate) async fn persist_all(
+    mut set: SubtaskSnapshot,
+    cx: PersistContext,
+) -> std::result::Result<
+    (
+        Vec<(OperatorUid, OperatorSnapshot)>,
+        Option<AlignmentReport>,
+    ),
+    FailedSnapshot,
+> {
+    let in_flight = set.take_in_flight();
+    let mut done = set.persist(cx.clone()).await?;
+    let Some(records) = in_flight else {
+        return Ok((done, None));
+    };
+    let uid = records.uid().clone();
+    let mut written = OperatorSnapshot::default();
+    let result = unless_cancelled(&cx, records.persist(&cx, &mut written)).await;
+    match done.iter_mut().find(|(known, _)| *known == uid) {
+        Some((_, snapshot)) => {
+            snapshot.in_flight_keyed = written.in_flight_keyed;
+            snapshot.in_flight = written.in_flight;
+        }
+        None => done.push((uid.clone(), written)),
+    }
+    match result {
+        Ok(report) => Ok((done, Some(report))),
+        Err(error) => {
+            done.retain(|(_, snapshot)| !snapshot.is_empty());
+            Err(FailedSnapshot {
+                error: error.with("operator", uid),
+                orphans: done,
+            })
+        }
+    }
+}
+
+async fn unless_cancelled<T>(
+    cx: &PersistContext,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    cx.cancel.check()?;
+    match select(pin!(work), cx.cancel.cancelled()).await {
+        Either::Left((result, _)) => result,
+        // Dropped where it stood: streams remove what they wrote.
+        Either::Right(_) => Err(Error::cancelled("the snapshot was aborted")),
     }
 }

@@ -5,13 +5,14 @@ use std::task::{Context, Poll};
 use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest};
 
+use super::snapshot::persist_all;
 use super::{
-    Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport, SubtaskSnapshot, TaskCore,
-    TaskReport,
+    Activity, ActivityPhase, Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport,
+    SubtaskSnapshot, TaskCore, TaskReport,
 };
 use crate::alignment::{AlignmentReport, GiveUp};
 use crate::chain::environment::Environment;
-use crate::chain::gate::Cut;
+use crate::chain::gate::{Cut, Gate};
 use crate::chain::link::{Head, Turn, earliest};
 use crate::channel::Barrier;
 use crate::coordinator::{FailureReason, TaskId};
@@ -138,6 +139,8 @@ impl Subtask {
     }
 
     fn try_step(&mut self, budget: usize) -> Result<Progress> {
+        // Whoever calls from now on is heard in the next step.
+        self.env.signal.take_call();
         while let Some(command) = self.mailbox.take() {
             if self.obey(command)? {
                 return Ok(Progress::Done);
@@ -171,7 +174,15 @@ impl Subtask {
             });
         }
         // Also after the end of the input: barriers still come.
-        match head.turn(budget)? {
+        let turn = head.turn(budget)?;
+        if let Some((id, phase)) = head.gate().and_then(Gate::take_news) {
+            self.mailbox.show(Activity {
+                checkpoint: id,
+                phase,
+                since_ms: self.env.clock.now_ms(),
+            });
+        }
+        match turn {
             Turn::Worked => {
                 // A subtask that is never idle has work that was put off, too.
                 head.maintain();
@@ -195,16 +206,23 @@ impl Subtask {
                 Ok(if head.maintain() {
                     Progress::Worked
                 } else {
+                    let overtaking = head.gate().and_then(|gate| gate.deadline_ms());
+                    let wake_at_ms = [wake_at_ms, overtaking].into_iter().flatten().min();
                     Progress::Waiting { wake_at_ms }
                 })
             }
             Turn::Congested => {
                 head.maintain();
-                Ok(Progress::Waiting { wake_at_ms: None })
+                let wake_at_ms = head.gate().and_then(|gate| gate.deadline_ms());
+                Ok(Progress::Waiting { wake_at_ms })
             }
-            Turn::Cut(Cut::Snapshot { barrier, report }) => {
-                self.checkpoint(barrier, report).map(|()| Progress::Worked)
-            }
+            Turn::Cut(Cut::Snapshot {
+                barrier,
+                report,
+                unaligned,
+            }) => self
+                .checkpoint(barrier, report, unaligned)
+                .map(|()| Progress::Worked),
             Turn::Cut(Cut::GiveUp { id, why }) => {
                 self.pass_cancel_on(id, why);
                 Ok(Progress::Worked)
@@ -253,6 +271,7 @@ impl Subtask {
                             start_delay_ms,
                             ..AlignmentReport::default()
                         },
+                        false,
                     )?;
                 }
                 _ => self.decline(
@@ -282,7 +301,12 @@ impl Subtask {
     }
 
     /// Takes the snapshot: hooks, barrier downstream, sync part, and the async part on its way.
-    fn checkpoint(&mut self, barrier: Barrier, alignment: AlignmentReport) -> Result<()> {
+    fn checkpoint(
+        &mut self,
+        barrier: Barrier,
+        alignment: AlignmentReport,
+        unaligned: bool,
+    ) -> Result<()> {
         let Phase::Running(head) = &mut self.phase else {
             return Ok(());
         };
@@ -296,6 +320,14 @@ impl Subtask {
         }
         let clock = Arc::clone(&self.env.clock);
         let started = clock.monotonic_ns();
+        let show = |phase| {
+            self.mailbox.show(Activity {
+                checkpoint: barrier.id,
+                phase,
+                since_ms: clock.now_ms(),
+            });
+        };
+        show(ActivityPhase::SyncPart);
         head.prepare_barrier(&barrier)?;
         // Downstream need not wait for our snapshot.
         head.emit_barrier(Some(&barrier), barrier.id);
@@ -310,9 +342,17 @@ impl Subtask {
             // What was frozen is let go with the set. The barrier is out already: the marker behind it spares those
             // who still align a wait for nothing.
             head.emit_barrier(None, barrier.id);
+            show(ActivityPhase::Reported);
             self.decline(barrier.id, FailureReason::SyncPart, error.to_string());
             return Ok(());
         }
+        if unaligned && let Some(records) = head.record_in_flight(barrier.id) {
+            set.add_in_flight(records);
+        }
+        show(match head.gate().and_then(|gate| gate.awaited()) {
+            Some((id, missing)) if id == barrier.id => ActivityPhase::RecordingInFlight { missing },
+            _ => ActivityPhase::AsyncPart,
+        });
         let ended = clock.monotonic_ns();
         let report = SnapshotReport {
             alignment,
@@ -349,10 +389,10 @@ impl Subtask {
             Arc::clone(&self.reporter),
             Arc::clone(&self.env.clock),
         );
-        let failpoints = self.env.failpoints.clone();
+        let (failpoints, mailbox) = (self.env.failpoints.clone(), Arc::clone(&self.mailbox));
         self.env.executor.spawn_io(Box::pin(async move {
             failpoints.reach(Failpoint::Async);
-            let outcome = set.persist(cx).await;
+            let outcome = persist_all(set, cx).await;
             if let Err(failed) = &outcome
                 && failed.error.kind() == ErrorKind::Cancelled
                 && failed.orphans.is_empty()
@@ -361,13 +401,21 @@ impl Subtask {
                 return;
             }
             report.async_ns = clock.monotonic_ns().saturating_sub(started_ns);
+            mailbox.show(Activity {
+                checkpoint: id,
+                phase: ActivityPhase::Reported,
+                since_ms: clock.now_ms(),
+            });
             reporter.report(
                 task,
                 match outcome {
-                    Ok(operators) => TaskReport::Ack {
-                        id,
-                        ack: CheckpointAck { operators, report },
-                    },
+                    Ok((operators, alignment)) => {
+                        report.alignment = alignment.unwrap_or(report.alignment);
+                        TaskReport::Ack {
+                            id,
+                            ack: CheckpointAck { operators, report },
+                        }
+                    }
                     Err(failed) => TaskReport::Decline {
                         id,
                         reason: FailureReason::AsyncPart,

@@ -298,6 +298,7 @@ fn environment(signal: Arc<Signal>, executor: Arc<dyn Executor>) -> Environment 
             index: 0,
             parallelism: 1,
         },
+        uids: Arc::new([]),
         plan: Arc::new([]),
         max_parallelism: MaxParallelism::new(128).expect("a number"),
         mode: CheckpointMode::ExactlyOnce,
@@ -456,6 +457,7 @@ fn k_524_a_checkpoint_that_is_given_up_sends_one_cancel_marker_to_each_output() 
     bench.turn(Turn::Cut(Cut::Snapshot {
         barrier: Barrier::new(CheckpointId(6), 0),
         report: AlignmentReport::default(),
+        unaligned: false,
     }));
     assert_eq!(bench.take_log(), ["left cancel 6", "right cancel 6"]);
     assert!(bench.take_reports().is_empty(), "the coordinator knows");

@@ -37,13 +37,19 @@
 //! ```
 mod collected;
 mod driver;
+mod faulty_checkpoints;
 mod keyed_harness;
+mod simulation;
 mod step_executor;
+mod stepped_job;
 mod two_input_harness;
 
 pub use driver::Driver;
+pub use faulty_checkpoints::{FaultyCheckpoints, StoreFaults};
 pub use keyed_harness::KeyedHarness;
+pub use simulation::{Simulation, SimulationReport, Trouble};
 pub use step_executor::StepExecutor;
+pub use stepped_job::SteppedJob;
 pub use two_input_harness::TwoInputHarness;
 
 use collected::Collected;

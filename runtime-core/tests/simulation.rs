@@ -1,0 +1,338 @@
+//! A whole job under the seeded simulation: deaths, frozen processes, changes of parallelism, a faulty store, and barriers in
+//! every mode. `HOLDFAST_SEED` runs one seed alone; `HOLDFAST_SEEDS` sets how many there are per test.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a failure here fails the test, and a test says what it tried"
+)]
+mod job_support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use job_support::{Count, Items, Ledger, settings, words};
+use managed_state::keyed::{At, ListState, ValueState};
+use managed_state::operator::{BroadcastState, OperatorStates};
+use runtime_core::coordinator::CoordinatorConfig;
+use runtime_core::execution::{Failpoint, Failpoints};
+use runtime_core::testing::{Simulation, SimulationReport, Trouble};
+use runtime_core::{
+    BroadcastOperator, BroadcastSide, CheckpointMode, ExecutionSettings, Job, KeyedOperator,
+    MemoryCheckpoints, Out, States,
+};
+use state_api::Result;
+use state_api::access::{ListAccess, ValueAccess};
+
+/// A word with its count, and its class.
+type Counted = (String, u64);
+/// Class, rank within the class, word, count.
+type Ranked = (u64, u64, String, u64);
+/// Name of the class, rank within it, word, count.
+type Named = (String, u64, String, u64);
+
+fn class_of(word: &str) -> u64 {
+    u64::from(word.bytes().last().unwrap_or(0) % 4)
+}
+
+/// Numbers what comes in, by class.
+#[derive(Clone, Default)]
+struct Rank {
+    rank: ValueState<u64>,
+}
+
+impl KeyedOperator for Rank {
+    type Key = u64;
+    type In = Counted;
+    type Out = Ranked;
+
+    fn open(&mut self, states: &mut States<'_, u64>) -> Result<()> {
+        self.rank = states.value("rank")?;
+        Ok(())
+    }
+
+    fn process(
+        &mut self,
+        (word, count): Counted,
+        at: &mut At<'_, u64>,
+        out: &mut Out<'_, Ranked>,
+    ) -> Result<()> {
+        let rank = at.value(self.rank).update(|n| {
+            *n += 1;
+            *n
+        })?;
+        out.emit((*at.key(), rank, word, count))
+    }
+}
+
+/// Puts the name of its class on each record; those that come before the name wait for it.
+#[derive(Clone, Default)]
+struct Name {
+    waiting: ListState<Ranked>,
+    names: BroadcastState<u64, String>,
+}
+
+impl BroadcastOperator for Name {
+    type Key = u64;
+    type In = Ranked;
+    type Broadcast = (u64, String);
+    type Out = Named;
+
+    fn open(&mut self, states: &mut States<'_, u64>, broadcast: &mut OperatorStates) -> Result<()> {
+        self.waiting = states.list("waiting")?;
+        self.names = broadcast.broadcast("names")?;
+        Ok(())
+    }
+
+    fn process(
+        &mut self,
+        (class, rank, word, count): Ranked,
+        at: &mut At<'_, u64>,
+        broadcast: &OperatorStates,
+        out: &mut Out<'_, Named>,
+    ) -> Result<()> {
+        match broadcast.entries(self.names)?.get(&class) {
+            Some(name) => out.emit((name.clone(), rank, word, count)),
+            None => at.list(self.waiting).push((class, rank, word, count)),
+        }
+    }
+
+    fn process_broadcast(
+        &mut self,
+        (class, name): (u64, String),
+        side: &mut BroadcastSide<'_, u64>,
+        out: &mut Out<'_, Named>,
+    ) -> Result<()> {
+        let waiting = self.waiting;
+        side.broadcast
+            .entries_mut(self.names)?
+            .insert(class, name.clone());
+        side.keyed.for_each_key("waiting", &(), |at| {
+            if *at.key() != class {
+                return Ok(());
+            }
+            let records = at.list(waiting).get()?;
+            at.list(waiting).clear()?;
+            records
+                .into_iter()
+                .try_for_each(|(_, rank, word, count)| out.emit((name.clone(), rank, word, count)))
+        })
+    }
+}
+
+fn lines() -> Vec<String> {
+    (0..300)
+        .map(|i| format!("w{} w{} w{}", i % 7, i % 11, i % 13))
+        .collect()
+}
+
+fn job(parallelism: u32, ledger: &Ledger<Named>) -> Job {
+    let job = Job::new("ranks").parallelism(parallelism);
+    let names = (0..4).map(|class| (class, format!("class {class}")));
+    let names = job
+        .source("names", Items::new(names.collect(), 1))
+        .parallelism(1);
+    job.source("lines", Items::new(lines(), 3))
+        .flat_map(words)
+        .persist_in_flight()
+        .key_by_ref(|word: &String| word)
+        .process("count", Count::default())
+        .persist_in_flight()
+        .key_by(|(word, _): &Counted| class_of(word))
+        .process("rank", Rank::default())
+        .key_by(|(class, ..): &Ranked| *class)
+        .connect_broadcast(&names, "name", Name::default())
+        .persist_in_flight()
+        .rebalance()
+        .sink_exactly_once("out", ledger.clone());
+    job
+}
+
+/// Says what is wrong with an output; nothing if every record is there once.
+fn check(records: &[Named]) -> std::result::Result<(), String> {
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for word in lines().iter().flat_map(|line| line.split(' ')) {
+        *expected.entry(word.to_owned()).or_default() += 1;
+    }
+    let mut counts: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let mut ranks: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (name, rank, word, count) in records {
+        if *name != format!("class {}", class_of(word)) {
+            return Err(format!("{word} is in {name}"));
+        }
+        counts.entry(word).or_default().push(*count);
+        ranks.entry(name).or_default().push(*rank);
+    }
+    for (word, count) in &expected {
+        let mut seen = counts.remove(word.as_str()).unwrap_or_default();
+        seen.sort_unstable();
+        if seen != (1..=*count).collect::<Vec<_>>() {
+            return Err(format!(
+                "{word} has the counts {seen:?} instead of 1 to {count}"
+            ));
+        }
+    }
+    for (name, mut seen) in ranks {
+        seen.sort_unstable();
+        if seen != (1..=seen.len() as u64).collect::<Vec<_>>() {
+            return Err(format!("{name} has the ranks {seen:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// How barriers pass queued records.
+#[derive(Clone, Copy)]
+enum Barriers {
+    Aligned,
+    Unaligned,
+    /// After so many milliseconds.
+    Timeout(u64),
+}
+
+fn settings_of(barriers: Barriers) -> ExecutionSettings {
+    let (unaligned, timeout) = match barriers {
+        Barriers::Aligned => (false, 0),
+        Barriers::Unaligned => (true, 0),
+        Barriers::Timeout(timeout) => (true, timeout),
+    };
+    let settings = settings(10);
+    ExecutionSettings {
+        checkpointing: CoordinatorConfig {
+            tolerable_failures: CoordinatorConfig::UNLIMITED,
+            timeout: Duration::from_secs(5),
+            unaligned,
+            aligned_timeout: Duration::from_millis(timeout),
+            ..settings.checkpointing
+        },
+        ..settings
+    }
+}
+
+fn simulation(seed: u64, settings: ExecutionSettings, trouble: Trouble) -> Simulation {
+    Simulation::new(seed, Arc::new(backend_hashmap::HashMapBackend), settings).trouble(trouble)
+}
+
+fn simulate(simulation: Simulation) -> Result<(std::result::Result<(), String>, SimulationReport)> {
+    let ledger = Ledger::new();
+    let report = simulation.run(|parallelism| job(parallelism, &ledger))?;
+    Ok((check(&ledger.records()), report))
+}
+
+fn seeds(first: u64, default: u64) -> std::ops::Range<u64> {
+    let of = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|value| value.parse::<u64>().expect("a number"))
+    };
+    match of("HOLDFAST_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => first..first + of("HOLDFAST_SEEDS").unwrap_or(default),
+    }
+}
+
+/// Runs many seeds, and sees to it that trouble was had.
+fn run_all(first: u64, barriers: Barriers) {
+    let (mut deaths, mut thaws, mut faults, mut checkpoints) = (0, 0, 0, 0);
+    let seeds = seeds(first, 400);
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
+        let simulation = simulation(seed, settings_of(barriers), Trouble::some());
+        let (checked, report) = simulate(simulation).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        if let Err(wrong) = checked {
+            panic!("seed {seed}: {wrong}; {report:?}");
+        }
+        deaths += report.deaths;
+        thaws += report.thaws;
+        faults += report.faults;
+        checkpoints += report.outcome.checkpoints;
+    }
+    println!(
+        "{count} seeds from {first}: {deaths} deaths, {thaws} thaws, {faults} faults, {checkpoints} checkpoints"
+    );
+    if count > 100 {
+        assert!(u64::from(deaths) > count && thaws > 10 && faults > count && checkpoints > count);
+    }
+}
+
+#[test]
+fn k_759_every_aligned_run_ends_with_the_right_answer() {
+    run_all(0, Barriers::Aligned);
+}
+
+#[test]
+fn k_759_every_unaligned_run_ends_with_the_right_answer() {
+    run_all(100_000, Barriers::Unaligned);
+}
+
+#[test]
+fn k_759_every_run_that_turns_unaligned_after_a_timeout_ends_with_the_right_answer() {
+    run_all(200_000, Barriers::Timeout(3));
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in [3, 4] {
+        let run = || {
+            let ledger = Ledger::new();
+            let report = simulation(seed, settings_of(Barriers::Timeout(2)), Trouble::some())
+                .run(|parallelism| job(parallelism, &ledger))
+                .unwrap();
+            (report, ledger.records())
+        };
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+/// Counts the seeds whose answer is wrong.
+fn caught(make: impl Fn(u64) -> Simulation) -> usize {
+    let wrong = |seed: &u64| simulate(make(*seed)).is_ok_and(|(checked, _)| checked.is_err());
+    let caught = (0..60).filter(wrong).count();
+    println!("{caught} of 60 seeds end with a wrong answer");
+    caught
+}
+
+#[test]
+fn with_alignment_off_the_simulation_notices() {
+    let control = |seed| {
+        let settings = ExecutionSettings {
+            mode: CheckpointMode::AtLeastOnce,
+            ..settings_of(Barriers::Aligned)
+        };
+        simulation(seed, settings, Trouble::some())
+    };
+    assert!(caught(control) > 0);
+}
+
+#[test]
+fn with_fencing_off_the_simulation_notices() {
+    let control = |seed| {
+        let trouble = Trouble {
+            thaws: 3,
+            ..Trouble::some()
+        };
+        let store = MemoryCheckpoints::unfenced();
+        simulation(seed, settings_of(Barriers::Aligned), trouble)
+            .checkpoints(move || Arc::new(store.clone()))
+    };
+    assert!(caught(control) > 0);
+}
+
+#[test]
+fn with_carry_over_off_the_simulation_notices() {
+    let control = |seed| {
+        let trouble = Trouble::some();
+        simulation(seed, settings_of(Barriers::Aligned), trouble)
+            .failpoints(Failpoints::new(|point| point == Failpoint::CarryOver))
+    };
+    assert!(caught(control) > 0);
+}
+
+#[test]
+fn with_records_in_flight_dropped_the_simulation_notices() {
+    let control = |seed| {
+        simulation(seed, settings_of(Barriers::Unaligned), Trouble::some())
+            .failpoints(Failpoints::new(|point| point == Failpoint::InFlight))
+    };
+    assert!(caught(control) > 0);
+}
