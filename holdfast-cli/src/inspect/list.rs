@@ -1,9 +1,10 @@
-use checkpoint_storage::layout::{ATTEMPTS, checkpoint_of_folder};
+use checkpoint_storage::layout::{ATTEMPTS, SHARED, TASK_OWNED, checkpoint_of_folder};
 use checkpoint_storage::{
-    CheckpointState, ListedCheckpoint, StoreEntry, StoreRoot, list_checkpoints,
+    CheckpointState, ListedCheckpoint, METADATA_NAME, StoreEntry, StoreRoot, StoredCheckpoint,
+    list_checkpoints,
 };
 use serde_json::json;
-use state_api::{Error, Result};
+use state_api::{Error, ErrorKind, Result, SnapshotKind};
 
 use super::io_runtime;
 use super::table::Table;
@@ -13,7 +14,7 @@ use crate::failure::{Failure, plain};
 use crate::run::shown;
 use crate::terminal::{self, bytes};
 
-/// The checkpoints of one job.
+/// The checkpoints of one job, or the savepoints of one folder.
 struct Job {
     folder: String,
     checkpoints: Vec<ListedCheckpoint>,
@@ -61,27 +62,78 @@ async fn jobs_in(root: &StoreRoot) -> Result<Vec<Job>> {
         let mut folders = entries.iter().filter(|entry| entry.is_folder);
         folders.any(|entry| entry.name == ATTEMPTS || checkpoint_of_folder(&entry.name).is_some())
     };
-    let mut folders = Vec::new();
-    if is_job(&entries) {
-        folders.push(root.clone());
-    } else {
+    if entries
+        .iter()
+        .any(|entry| !entry.is_folder && entry.name == METADATA_NAME)
+    {
+        return Err(Error::config(format!(
+            "this is a checkpoint itself: see holdfast show {}",
+            shown(root.url())
+        )));
+    }
+    let mut jobs = Vec::new();
+    let here_is_a_job = is_job(&entries);
+    if !here_is_a_job {
         for entry in entries.iter().filter(|entry| entry.is_folder) {
             let folder = root.folder(&entry.name);
             // What can't be read is somebody else's.
             if is_job(&folder.list("").await.unwrap_or_default()) {
-                folders.push(folder);
+                jobs.push(Job {
+                    folder: shown(folder.url()),
+                    checkpoints: list_checkpoints(&folder).await?,
+                });
             }
         }
     }
-    folders.sort_by(|a, b| a.url().cmp(b.url()));
-    let mut jobs = Vec::new();
-    for folder in folders {
-        jobs.push(Job {
-            folder: shown(folder.url()),
-            checkpoints: list_checkpoints(&folder).await?,
-        });
+    jobs.sort_by(|a, b| a.folder.cmp(&b.folder));
+    let mut here = Job {
+        folder: shown(root.url()),
+        checkpoints: Vec::new(),
+    };
+    if here_is_a_job {
+        here.checkpoints = list_checkpoints(root).await?;
+    }
+    here.checkpoints
+        .extend(savepoints_in(root, &entries).await?);
+    if here_is_a_job || !here.checkpoints.is_empty() {
+        jobs.push(here);
     }
     Ok(jobs)
+}
+
+/// Reads what lies in folders of other names than those of checkpoints: savepoints, however they are called now, by name.
+async fn savepoints_in(root: &StoreRoot, entries: &[StoreEntry]) -> Result<Vec<ListedCheckpoint>> {
+    let other = |entry: &&StoreEntry| {
+        entry.is_folder
+            && ![ATTEMPTS, SHARED, TASK_OWNED].contains(&entry.name.as_str())
+            && checkpoint_of_folder(&entry.name).is_none()
+    };
+    let mut found = Vec::new();
+    for entry in entries.iter().filter(other) {
+        let state = match StoredCheckpoint::read(root, &entry.name).await {
+            Ok(found) => CheckpointState::Complete(Box::new(found)),
+            Err(error) => match error.kind() {
+                ErrorKind::Corrupt | ErrorKind::Unsupported => CheckpointState::Damaged(error),
+                // Nothing of ours, or a checkpoint that somebody moved away from what it shares.
+                _ => continue,
+            },
+        };
+        found.push(ListedCheckpoint {
+            name: entry.name.clone(),
+            state,
+        });
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// Names what a checkpoint is.
+fn kind(kind: SnapshotKind) -> &'static str {
+    match kind {
+        SnapshotKind::Checkpoint | SnapshotKind::FullCheckpoint => "checkpoint",
+        SnapshotKind::CanonicalSavepoint => "savepoint",
+        SnapshotKind::NativeSavepoint => "native savepoint",
+    }
 }
 
 impl Job {
@@ -89,7 +141,10 @@ impl Job {
         let mut out = format!("{}\n", self.folder);
         let mut table = Table::new(
             &[
-                "checkpoint",
+                "name",
+                "kind",
+                "job",
+                "id",
                 "state",
                 "created",
                 "attempt",
@@ -97,7 +152,7 @@ impl Job {
                 "size",
                 "new",
             ],
-            &[3, 4, 5, 6],
+            &[3, 6, 7, 8, 9],
         );
         for listed in &self.checkpoints {
             let none = || "-".to_owned();
@@ -106,6 +161,9 @@ impl Job {
                     let metadata = &found.metadata;
                     table.row([
                         listed.name.clone(),
+                        kind(metadata.kind).into(),
+                        metadata.job.to_string(),
+                        metadata.checkpoint.to_string(),
                         "complete".into(),
                         time_text(metadata.created_ms),
                         metadata.attempt.to_string(),
@@ -116,6 +174,9 @@ impl Job {
                 }
                 other => table.row([
                     listed.name.clone(),
+                    none(),
+                    none(),
+                    none(),
                     state(other).into(),
                     none(),
                     none(),
@@ -149,6 +210,7 @@ impl Job {
             match &listed.state {
                 CheckpointState::Complete(found) => {
                     let metadata = &found.metadata;
+                    value["kind"] = json!(kind(metadata.kind));
                     value["id"] = json!(metadata.checkpoint.0);
                     value["job"] = json!(metadata.job.as_str());
                     value["attempt"] = json!(metadata.attempt.0);

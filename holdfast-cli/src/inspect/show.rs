@@ -1,5 +1,5 @@
 use checkpoint_storage::{OperatorMetadata, StoredCheckpoint, VerifyReport, verify};
-use state_api::StateHandle;
+use state_api::{SnapshotKind, StateHandle};
 
 use super::broadcast::BroadcastCounts;
 use super::objects::{
@@ -48,10 +48,15 @@ fn in_words(
     let metadata = &found.metadata;
     let mut out = String::new();
     let mut fact = |name: &str, value: String| out.push_str(&format!("{name:<11} {value}\n"));
+    let (kind, format) = match metadata.kind {
+        SnapshotKind::Checkpoint | SnapshotKind::FullCheckpoint => ("checkpoint", ""),
+        SnapshotKind::CanonicalSavepoint => ("savepoint", ", read by every backend"),
+        SnapshotKind::NativeSavepoint => ("savepoint", ", in the backend's own format"),
+    };
     fact(
-        "checkpoint",
+        kind,
         format!(
-            "{} of job {}, attempt {}",
+            "{} of job {}, attempt {}{format}",
             metadata.checkpoint, metadata.job, metadata.attempt
         ),
     );
