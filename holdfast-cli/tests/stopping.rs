@@ -3,9 +3,252 @@
 
 mod support;
 
+use std::path::Path;
+
 use rustix::process::Signal;
-use support::Worker;
-use support::place::{INTERRUPTED, Place, ask};
+use serde_json::Value;
+use support::place::{INTERRUPTED, Place, ask, left};
+use support::{Worker, arg, holdfast, one_error_line, rows, rows_of, run, text};
+
+#[test]
+fn a_savepoint_is_a_path_on_the_standard_output_that_another_job_goes_on_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut words = String::new();
+    for n in 0..6000 {
+        words.push_str(&format!("word{} and{} the\n", n % 700, n % 13));
+    }
+    std::fs::write(path("text"), &words).unwrap();
+    let common = |output: &str, more: &[&str]| {
+        let (text, output, checkpoints) = (path("text"), path(output), path("checkpoints"));
+        let arguments = [
+            "run",
+            "wordcount",
+            "--input",
+            arg(&text),
+            "--output",
+            arg(&output),
+            "--checkpoints",
+            arg(&checkpoints),
+        ];
+        let mut command = holdfast(&arguments);
+        command.args(more);
+        command
+    };
+    let whole = common("whole", &["--job-id", "whole"]).output().unwrap();
+    assert!(whole.status.success());
+    let expected = rows(&path("whole"));
+
+    let mut worker = Worker::spawn(&mut common(
+        "out",
+        &[
+            "--events",
+            "--rate",
+            "2000",
+            "--interval",
+            "100ms",
+            "--parallelism",
+            "2",
+        ],
+    ));
+    worker.wait_past_checkpoint();
+    for format in ["canonical", "native"] {
+        let mut command = holdfast(&[
+            "savepoint",
+            "wordcount",
+            "--target",
+            "savepoints",
+            "--format",
+            format,
+        ]);
+        // The folder is that of whoever asks.
+        let output = command.current_dir(folder.path()).output().unwrap();
+        let (told, errors) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{errors}");
+        let savepoint = told.strip_suffix('\n').unwrap();
+        assert!(
+            savepoint.starts_with(arg(&path("savepoints"))) && !savepoint.contains('\n'),
+            "{told}"
+        );
+        assert!(
+            errors.starts_with("savepoint ") && errors.contains(" of job wordcount"),
+            "{errors}"
+        );
+        let (shown, _) = ask(&["show", savepoint]);
+        assert!(shown.contains("savepoint"), "{shown}");
+        let (listed, _) = ask(&["list", arg(&path("savepoints"))]);
+        assert!(
+            listed.contains(savepoint.rsplit('/').next().unwrap()),
+            "{listed}"
+        );
+        for parallelism in ["1", "3"] {
+            let to = format!("from-{format}-{parallelism}");
+            let again = common(
+                &to,
+                &[
+                    "--job-id",
+                    &to,
+                    "--from",
+                    savepoint,
+                    "--parallelism",
+                    parallelism,
+                ],
+            )
+            .output()
+            .unwrap();
+            assert!(again.status.success(), "{}", text(&again.stderr));
+            assert!(rows(&path(&to)) == expected, "{to}");
+        }
+    }
+    let taken: Value = serde_json::from_str(&ask(&["checkpoint", "--full", "--json"]).0).unwrap();
+    assert_eq!(taken["kind"], "checkpoint");
+    assert!(
+        Path::new(taken["path"].as_str().unwrap())
+            .join("_metadata")
+            .exists(),
+        "{taken}"
+    );
+    worker.finish();
+    assert_eq!(rows(&path("out")), expected);
+}
+
+#[test]
+fn k_482_a_savepoint_needs_a_place() {
+    let place = Place::new();
+    let mut worker = place.start(&[]);
+    worker.wait_past_checkpoint();
+    let output = run(&["savepoint"]);
+    assert!(
+        one_error_line(&output, 2).contains("savepoint-dir"),
+        "{}",
+        text(&output.stderr)
+    );
+    let file = place.path("flights.csv");
+    let output = run(&["savepoint", "--target", arg(&file)]);
+    assert!(one_error_line(&output, 1).contains(arg(&file)));
+    assert!(output.stdout.is_empty());
+    worker.finish();
+    place.check_rows();
+    let configured = place.path("configured");
+    let option = format!(
+        "execution.checkpointing.savepoint-dir={}",
+        configured.display()
+    );
+    let other = Place::new();
+    let mut worker = other.start(&["-D", &option]);
+    worker.wait_for("running");
+    let (told, _) = ask(&["savepoint"]);
+    assert!(told.starts_with(arg(&configured)), "{told}");
+    worker.finish();
+    other.check_rows();
+}
+
+#[test]
+fn k_773_a_job_without_periodic_checkpoints_takes_a_savepoint_and_one_without_a_folder_says_why_not()
+ {
+    let place = Place::new();
+    let arguments = place.arguments();
+    let target = place.path("savepoints");
+    let take = ["savepoint", "--target", arg(&target)];
+    let start =
+        |more: &[&str]| Worker::start(&[&arguments[..4], &["--rate", "1500"], more].concat());
+
+    let mut worker = start(&[]);
+    worker.wait_for("running");
+    let told = one_error_line(&run(&take), 2);
+    assert!(told.contains("without a folder of checkpoints"), "{told}");
+    ask(&["cancel"]);
+    assert_eq!(worker.rest().1.code(), Some(INTERRUPTED));
+
+    let folder = format!("execution.checkpointing.dir={}", place.path("c").display());
+    let mut worker = start(&["-D", &folder]);
+    worker.wait_for("running");
+    let (told, _) = ask(&take);
+    assert!(
+        Path::new(told.trim_end()).join("_metadata").exists(),
+        "{told}"
+    );
+    worker.finish();
+    place.check_rows();
+}
+
+#[test]
+fn a_job_that_is_stopped_goes_on_from_its_savepoint_or_last_checkpoint() {
+    for (how, from) in [
+        (&["--target", "TARGET"][..], "savepoint"),
+        (&["--no-savepoint"], "checkpoint"),
+    ] {
+        let place = Place::new();
+        let mut worker = place.start(&["--parallelism", "2"]);
+        worker.wait_past_checkpoint();
+        let target = place.path("savepoints");
+        let how = how.iter().map(|word| {
+            if *word == "TARGET" {
+                arg(&target)
+            } else {
+                word
+            }
+        });
+        let command: Vec<&str> = ["stop", "flights"].into_iter().chain(how).collect();
+        let (told, errors) = ask(&command);
+        let (_, status, run_errors) = worker.rest();
+        assert_eq!(status.code(), Some(0), "{run_errors}");
+        assert!(
+            errors.contains(&format!("has stopped with {from}")) && errors.contains("go on with: "),
+            "{errors}"
+        );
+        assert!(
+            run_errors.contains(&format!("stopped with {from} ")),
+            "{run_errors}"
+        );
+        assert_eq!(left(), [""; 0]);
+        let path = told.trim_end();
+        assert!(Path::new(path).join("_metadata").exists(), "{told}");
+        assert!(rows(&place.path("out")).len() < place.expected.len());
+        // Before it has a checkpoint of its own, a job goes on from what it began with.
+        let mut again = place.start(&["--from", path, "--interval", "1h", "--rate", "100"]);
+        again.wait_for("running");
+        let (told, errors) = ask(&["cancel"]);
+        assert_eq!(told.trim_end(), path, "{errors}");
+        assert!(errors.contains(&format!("--from {path}")), "{errors}");
+        drop(again.rest());
+        place.finish(path);
+    }
+}
+
+#[test]
+fn a_drained_job_gives_the_rows_of_what_it_has_read_and_goes_on_with_the_rest() {
+    let place = Place::new();
+    let mut worker = place.start(&["--parallelism", "1"]);
+    worker.wait_past_checkpoint();
+    let target = place.path("savepoints");
+    let (told, errors) = ask(&["stop", "--drain", "--target", arg(&target)]);
+    assert!(errors.contains("has drained and stopped"), "{errors}");
+    let (_, status, run_errors) = worker.rest();
+    assert_eq!(status.code(), Some(0), "{run_errors}");
+    // The flights are read in order: as many as are counted are the first of the file.
+    let flights = |rows: &[String]| -> u64 {
+        rows.iter()
+            .map(|row| row.rsplit(',').nth(2).unwrap().parse::<u64>().unwrap())
+            .sum()
+    };
+    let drained = rows(&place.path("out"));
+    let read = usize::try_from(flights(&drained)).unwrap();
+    let all = std::fs::read_to_string(place.path("flights.csv")).unwrap();
+    assert!(read > 0 && read < all.lines().count() - 1);
+    let some: String = all
+        .lines()
+        .take(read + 1)
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    std::fs::write(place.path("some.csv"), some).unwrap();
+    assert_eq!(drained, rows_of(&place.path("some.csv"), &[]));
+    let path = told.trim_end();
+    place
+        .start(&["--from", path, "--parallelism", "2", "--rate", "100000"])
+        .finish();
+    assert_eq!(flights(&rows(&place.path("out"))), flights(&place.expected));
+}
 
 #[test]
 fn a_cancelled_job_ends_at_once_and_its_last_checkpoint_stays() {
@@ -21,6 +264,28 @@ fn a_cancelled_job_ends_at_once_and_its_last_checkpoint_stays() {
     assert_eq!(status.code(), Some(INTERRUPTED), "{run_errors}");
     assert!(run_errors.contains("go on with: "), "{run_errors}");
     place.finish(told.trim_end());
+}
+
+#[test]
+fn sigterm_stops_with_a_last_checkpoint_that_holds_all_that_was_read() {
+    let place = Place::new();
+    // Never by itself: what is kept was taken at the signal.
+    let mut worker = place.start(&["--interval", "1h", "--parallelism", "2"]);
+    while worker.wait_for("progress")["left"].as_u64().unwrap() > 2500 {}
+    worker.signal(Signal::TERM);
+    let (_, status, errors) = worker.rest();
+    assert_eq!(status.code(), Some(0), "{errors}");
+    assert!(
+        errors.starts_with("SIGTERM: stopping with a last checkpoint, within 60s;"),
+        "{errors}"
+    );
+    assert!(errors.contains("\nstopped with checkpoint "), "{errors}");
+    assert_eq!(left(), [""; 0]);
+    assert!(
+        !rows(&place.path("out")).is_empty(),
+        "what was read is committed"
+    );
+    place.finish("latest");
 }
 
 #[test]

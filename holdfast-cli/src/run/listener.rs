@@ -7,6 +7,7 @@ use runtime_core::{JobEvent, JobEvents};
 use state_api::CheckpointId;
 
 use super::WorkerEvent;
+use super::control::Asked;
 use crate::failure::{Exit, plain};
 use crate::input::Reading;
 use crate::terminal::say;
@@ -19,6 +20,9 @@ pub(crate) struct Listener {
     /// Whether events go to the standard output as JSON, instead of words for people.
     as_events: bool,
     reading: Arc<Reading>,
+    asked: Asked,
+    /// Whether the first run starts from a checkpoint of this job's own folder.
+    from_latest: bool,
     attempt: AtomicU64,
     running: AtomicBool,
     /// The newest checkpoint that the job can go on from.
@@ -28,10 +32,17 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(as_events: bool, reading: Arc<Reading>) -> Self {
+    pub(super) fn new(
+        as_events: bool,
+        reading: Arc<Reading>,
+        asked: Asked,
+        from_latest: bool,
+    ) -> Self {
         Self {
             as_events,
             reading,
+            asked,
+            from_latest,
             attempt: AtomicU64::new(0),
             running: AtomicBool::new(false),
             last: Mutex::new(None),
@@ -39,7 +50,7 @@ impl Listener {
         }
     }
 
-    /// Returns the newest checkpoint that the job completed or was restored from.
+    /// Returns the newest checkpoint in the job's own folder that it completed or was restored from.
     pub(crate) fn last_checkpoint(&self) -> Option<CheckpointId> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,12 +166,22 @@ impl JobEvents for Listener {
     fn on_event(&self, event: &JobEvent) {
         match event {
             JobEvent::RunStarted {
-                attempt, restored, ..
+                attempt,
+                restored,
+                run,
             } => {
                 self.attempt.store(attempt.0, Ordering::Release);
-                restored.iter().for_each(|id| self.note(*id));
+                if *run > 0 || self.from_latest {
+                    restored.iter().for_each(|id| self.note(*id));
+                }
             }
-            JobEvent::CheckpointCompleted(stats) => self.note(stats.id),
+            JobEvent::CheckpointCompleted(stats) if !stats.kind.is_savepoint() => {
+                self.note(stats.id);
+            }
+            JobEvent::RunFailed {
+                restart_in_ms: Some(_),
+                ..
+            } => self.asked.goes_on(),
             _ => {}
         }
         if self.as_events {

@@ -45,7 +45,7 @@ use store::Checkpoints;
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let settings = Settings::of(&args)?;
     let io = io_runtime()?;
-    let checkpoints = Checkpoints::of(&settings, io.handle())?;
+    let checkpoints = Arc::new(Checkpoints::of(&settings, io.handle())?);
     let quiet = args.events;
     let input = input_of(&args)?;
     let output = Output::of(args.output.as_deref(), args.job);
@@ -77,7 +77,11 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
             .for_each(|line| say(&line));
     }
 
-    let listener = Arc::new(Listener::new(quiet, Arc::clone(&reading)));
+    let asked = Asked::default();
+    let restore = settings.execution.restore.clone();
+    let from_latest = restore == RestoreFrom::Latest;
+    let listener = Listener::new(quiet, Arc::clone(&reading), asked.clone(), from_latest);
+    let listener = Arc::new(listener);
     let mut parts = JobParts::new(settings.backend, Arc::new(SystemClock));
     parts.checkpoints = checkpoints.store();
     parts.events = Arc::<Listener>::clone(&listener);
@@ -87,12 +91,11 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     // Before the job runs: whoever sees it run may send a signal.
     let signals = Signals::listen(&io)?;
     let handle = LocalExecution::start(job, settings.execution, parts, io.handle())?;
-    let asked = Asked::default();
     let listening = Listening::start(io.handle(), place, |end| RunningJob {
         control: handle.control(),
         asked: asked.clone(),
         reading: Arc::clone(&reading),
-        checkpoints: checkpoints.in_words(),
+        checkpoints: Arc::clone(&checkpoints),
         end,
     });
     let kept_at_stop = checkpoints.outlive() && retention.keeps(JobStatus::Suspended);
@@ -119,7 +122,8 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         .last_checkpoint()
         .filter(|_| retention.keeps(status))
         .and_then(|id| checkpoints.path_of(id));
-    let ending = ending(stopped.as_ref().map(|(taken, _)| taken), last);
+    let taken = stopped.as_ref().map(|(taken, _)| taken);
+    let ending = ending(taken, last.clone(), &restore);
     let told = match &outcome {
         Ok(_) => Ok(ending.clone()),
         Err(error) if error.kind() == ErrorKind::Cancelled => Ok(ending.clone()),
@@ -128,6 +132,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let end = End {
         asked: asked.was(),
         drained: stopped.is_some_and(|(_, drained)| drained),
+        last,
         ending,
         quiet,
     };
@@ -138,20 +143,25 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     result
 }
 
-/// Says what the job goes on from: what it was stopped with, or the last checkpoint that is kept.
-fn ending(taken: Option<&Taken>, last: Option<String>) -> Ending {
+/// Says what the job goes on from: the savepoint that it was stopped with, the last checkpoint, or what it began from.
+fn ending(taken: Option<&Taken>, last: Option<String>, restore: &RestoreFrom) -> Ending {
     let savepoint = taken.filter(|taken| taken.is_savepoint());
-    let resume = match savepoint.and_then(|taken| taken.path.as_deref()) {
-        Some(path) => Some(path),
-        None => last.as_ref().map(|_| "latest"),
-    }
-    .map(|from| resume_command(std::env::args(), from));
+    let savepoint = savepoint.and_then(|taken| taken.path.clone());
+    let named = match restore {
+        RestoreFrom::Path(path) if last.is_none() => Some(path.clone()),
+        _ => None,
+    };
+    let from = savepoint.or(named);
+    let kept = from.clone().or(last);
+    let resume = kept
+        .as_ref()
+        .map(|_| resume_command(std::env::args(), from.as_deref().unwrap_or("latest")));
     let folder = std::env::current_dir().ok();
     Ending {
         taken: taken.cloned(),
         resume,
         folder: folder.and_then(|folder| folder.into_os_string().into_string().ok()),
-        kept: savepoint.and_then(|taken| taken.path.clone()).or(last),
+        kept,
     }
 }
 
@@ -226,6 +236,8 @@ struct End {
     asked: bool,
     /// Whether event time ran to its end before.
     drained: bool,
+    /// The last checkpoint, if it is kept.
+    last: Option<String>,
     ending: Ending,
     quiet: bool,
 }
@@ -250,7 +262,7 @@ fn conclude(
         Ok(outcome) if outcome.status == JobStatus::Finished => {
             listener.finished();
             if !end.quiet {
-                say_finished(&outcome, listener, output, kept);
+                say_finished(&outcome, listener, output, end.last.as_deref());
             }
             Ok(())
         }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use runtime_core::execution::{CheckpointDone, JobControl};
+use runtime_core::execution::JobControl;
 use state_api::ErrorKind;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -96,8 +96,7 @@ impl OnSignal {
         let until = Instant::now() + within;
         tokio::select! {
             stopped = timeout_at(until, self.last_checkpoint()) => match stopped {
-                Ok(Some(done)) => {
-                    self.asked.stopped_with(taken(&done), false);
+                Ok(true) => {
                     // The end of the job is waited for elsewhere; it has the rest of the time.
                     tokio::select! {
                         () = tokio::time::sleep_until(until) => {
@@ -107,20 +106,25 @@ impl OnSignal {
                     }
                 }
                 // It ends by itself.
-                Ok(None) => {}
+                Ok(false) => {}
                 Err(_) => say(&format!("warning: there was no last checkpoint within {within:?}: cancelling")),
             },
             _ = signals.next() => say("cancelling at once"),
         }
     }
 
-    /// Takes a last checkpoint, trying again for as long as it is waited for; `None` when the job ends before.
-    async fn last_checkpoint(&self) -> Option<CheckpointDone> {
+    /// Takes a last checkpoint, trying again for as long as it is waited for; `false` when the job ends before.
+    async fn last_checkpoint(&self) -> bool {
         let mut again = AGAIN;
         loop {
-            match self.control.stop_with_checkpoint().await {
-                Ok(done) => return Some(done),
-                Err(error) if error.kind() == ErrorKind::Cancelled => return None,
+            let stopping = self.asked.to_stop();
+            let stopped = self.control.stop_with_checkpoint().await;
+            match stopped {
+                Ok(done) => {
+                    stopping.with(taken(&done), false);
+                    return true;
+                }
+                Err(error) if error.kind() == ErrorKind::Cancelled => return false,
                 // Why each of the next fails is told as for every checkpoint.
                 Err(error) if again == AGAIN => say(&format!(
                     "warning: no last checkpoint yet, trying again: {}",
@@ -128,6 +132,7 @@ impl OnSignal {
                 )),
                 Err(_) => {}
             }
+            drop(stopping);
             sleep(again).await;
             again = LONGEST.min(again * 2);
         }

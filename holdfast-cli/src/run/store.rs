@@ -26,6 +26,8 @@ enum Place {
     Folder {
         checkpoints: StoreRoot,
         job: StoreRoot,
+        /// Whether there is a folder for savepoints whose request names none.
+        savepoints: bool,
         store: Arc<FolderCheckpoints>,
         io: Handle,
     },
@@ -61,10 +63,15 @@ impl Checkpoints {
                         UuidSource::machine(),
                         options(storage)?,
                     );
-                    let store = Arc::new(store.runtime(io.clone()));
+                    let mut store = store.runtime(io.clone());
+                    if let Some(folder) = &storage.savepoint_dir {
+                        store = store.savepoints(StoreRoot::open(folder, io.clone())?);
+                    }
+                    let store = Arc::new(store);
                     Place::Folder {
                         checkpoints,
                         job,
+                        savepoints: storage.savepoint_dir.is_some(),
                         store,
                         io: io.clone(),
                     }
@@ -104,6 +111,21 @@ impl Checkpoints {
             (_, Retention::Never) => "deleted when the job ends (--retain)",
         };
         format!("checkpoints: every {interval:?} {place}; {kept}")
+    }
+
+    /// Returns why a savepoint can't be taken, if that is certain; `target` is the folder that is asked for.
+    pub(crate) fn refuses_savepoint(&self, target: Option<&str>) -> Option<&'static str> {
+        match &self.place {
+            Place::Nowhere | Place::Memory => Some(
+                "the job takes no savepoints, since it runs without a folder of checkpoints (--checkpoints DIR)",
+            ),
+            Place::Folder {
+                savepoints: false, ..
+            } if target.is_none() => Some(
+                "a savepoint needs a folder: name one with --target DIR, or set execution.checkpointing.savepoint-dir where the job is started",
+            ),
+            Place::Folder { .. } => None,
+        }
     }
 
     /// Says in a few words where checkpoints go, for whoever asks the running job.
