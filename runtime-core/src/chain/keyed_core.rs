@@ -31,6 +31,8 @@ pub(crate) struct KeyedCore<K> {
     time: RestoredTime,
     /// Keeps `time`, unless the operator has operator states of its own.
     time_states: Option<OperatorStates>,
+    /// Set at the end of the input: what follows takes no more records, so timers by the clock stay where they are.
+    pub(crate) finished: bool,
     /// The last watermark whose timers have all fired.
     pub(crate) watermark: i64,
     /// The watermark whose timers are firing.
@@ -46,6 +48,7 @@ impl<K: StateKey> KeyedCore<K> {
             fetched: 0,
             time: RestoredTime::default(),
             time_states: None,
+            finished: false,
             watermark: i64::MIN,
             firing: None,
         }
@@ -193,7 +196,7 @@ impl<K: StateKey> KeyedCore<K> {
 
     /// Returns when the next timer in processing time is due.
     pub(crate) fn next_wakeup(&mut self) -> Result<Option<i64>> {
-        let Some(states) = &mut self.states else {
+        let (Some(states), false) = (&mut self.states, self.finished) else {
             return Ok(None);
         };
         let mut earliest: Option<i64> = None;
@@ -206,7 +209,7 @@ impl<K: StateKey> KeyedCore<K> {
     }
 
     pub(crate) fn has_processing_timers(&self) -> bool {
-        !self.timers.processing.is_empty()
+        !self.finished && !self.timers.processing.is_empty()
     }
 
     /// Reads the raw bytes of this subtask's key groups; `None` at a fresh start.

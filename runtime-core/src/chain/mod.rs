@@ -19,3 +19,5 @@ pub(crate) mod sinks;
 pub(crate) mod source_head;
 pub(crate) mod stateless;
 pub(crate) mod watermarks;
+#[cfg(test)]
+mod watermarks_tests;
