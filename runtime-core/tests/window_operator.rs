@@ -124,7 +124,7 @@ impl Model {
         let mut in_none = true;
         let windows: Vec<TimeWindow> = match self.gap {
             Some(gap) => vec![TimeWindow::new(time, time + gap)],
-            None => (-200..400)
+            None => (time - 40..=time)
                 .map(|start| TimeWindow::new(start, start))
                 .filter_map(|at| {
                     self.windows
@@ -292,7 +292,7 @@ fn backends() -> [Arc<dyn BackendFactory>; 2] {
 }
 
 fn compare_all(windows: impl Into<Windows> + Copy, gap: Option<i64>) {
-    for seed in 0..24 {
+    for seed in 0..12 {
         for backend in backends() {
             let lateness = [0, 7, 40][seed as usize % 3];
             let late = SideOutput::new();
