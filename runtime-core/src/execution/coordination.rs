@@ -62,8 +62,10 @@ impl BarrierRules {
         }
     }
 
-    fn mode(self, kind: SnapshotKind) -> BarrierMode {
-        BarrierMode::of(kind, self.mode, self.unaligned, self.timeout_ms)
+    /// A checkpoint that ends the job stays in line: what is in flight is processed first.
+    fn mode(self, kind: CheckpointKind, snapshot: SnapshotKind) -> BarrierMode {
+        let unaligned = self.unaligned && !kind.ends_the_job();
+        BarrierMode::of(snapshot, self.mode, unaligned, self.timeout_ms)
     }
 }
 
@@ -283,7 +285,7 @@ impl Coordination {
                     kind: snapshot_kind,
                     last: kind.ends_the_job(),
                     drain: matches!(kind, CheckpointKind::StopWithSavepoint { drain: true }),
-                    mode: self.barriers.mode(snapshot_kind),
+                    mode: self.barriers.mode(kind, snapshot_kind),
                     ..Barrier::new(id, i64::try_from(timestamp_ms).unwrap_or(i64::MAX))
                 };
                 self.kinds.insert(id, barrier.kind);
