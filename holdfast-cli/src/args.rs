@@ -76,6 +76,15 @@ pub(crate) enum Retain {
     Never,
 }
 
+/// Whose the checkpoint is that a job starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClaimMode {
+    /// Its owner's: the job never touches it, and its first checkpoint is full
+    NoClaim,
+    /// The job's: it is deleted when the job no longer needs it
+    Claim,
+}
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   holdfast run wordcount --input /usr/share/common-licenses
@@ -108,6 +117,18 @@ pub(crate) struct RunArgs {
     /// Where to start from: `latest`, or the path of a checkpoint; without it, from the beginning
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) from: Option<String>,
+    /// Whose the checkpoint or savepoint at the path of --from is [default: no-claim]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) claim_mode: Option<ClaimMode>,
+    /// Start although the checkpoint has state of operators that the job does not have, and leave it behind
+    #[arg(long)]
+    pub(crate) allow_non_restored_state: bool,
+    /// Let barriers overtake records in flight, which become part of the checkpoint: it is quick although the output is slow
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// How long barriers stay in line before they overtake, such as 1s [default: 0s]; with --unaligned
+    #[arg(long, value_name = "TIME")]
+    pub(crate) aligned_timeout: Option<String>,
     /// State backend: `hashmap`, or `reference` (an ordered byte store in memory, for comparison)
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,

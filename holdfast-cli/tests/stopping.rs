@@ -179,7 +179,8 @@ fn a_job_that_is_stopped_goes_on_from_its_savepoint_or_last_checkpoint() {
         (&["--no-savepoint"], "checkpoint"),
     ] {
         let place = Place::new();
-        let mut worker = place.start(&["--parallelism", "2"]);
+        // A savepoint is aligned whatever the checkpoints are.
+        let mut worker = place.start(&["--parallelism", "2", "--unaligned"]);
         worker.wait_past_checkpoint();
         let target = place.path("savepoints");
         let how = how.iter().map(|word| {

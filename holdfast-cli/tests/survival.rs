@@ -93,6 +93,12 @@ impl Trial {
             "-D",
             &tolerable,
         ];
+        let unaligned = *self.random.one_of(&[
+            &[][..],
+            &["--unaligned"],
+            &["--unaligned", "--aligned-timeout", "5ms"],
+        ]);
+        let arguments = [&arguments[..], unaligned].concat();
         Worker::spawn(&mut self.disk.command(&arguments))
     }
 

@@ -112,7 +112,7 @@ fn cost(subtask: &SubtaskRecord) -> SubtaskCost {
         start_delay_ms: cost.alignment.start_delay_ms,
         alignment_ns: cost.alignment.duration_ns,
         alignment_bytes: cost.alignment.bytes,
-        persisted_bytes: 0,
+        persisted_bytes: cost.alignment.persisted_bytes,
         sync_ns: cost.sync_ns,
         async_ns: cost.async_ns,
         total_bytes: subtask.total_bytes,

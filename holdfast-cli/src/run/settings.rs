@@ -8,7 +8,7 @@ use runtime_core::restart::RestartStrategy;
 use runtime_core::{ExecutionSettings, RestoreFrom};
 use state_api::{BackendFactory, BackendRegistry, Error, Result};
 
-use crate::args::{Retain, RunArgs};
+use crate::args::{ClaimMode, Retain, RunArgs};
 
 /// What `--checkpoints` and `--config` and the rest come to.
 pub(crate) struct Settings {
@@ -54,6 +54,12 @@ impl Settings {
             Some("latest") => RestoreFrom::Latest,
             Some(path) => RestoreFrom::Path(path.to_owned()),
         };
+        check_flags_of_restore(args, &execution.restore)?;
+        if args.aligned_timeout.is_some() && !checkpoints.unaligned {
+            return Err(Error::config(
+                "--aligned-timeout says when barriers begin to overtake, which takes --unaligned",
+            ));
+        }
         let kept = checkpoints.storage.location != StorageLocation::Memory;
         let storage = (kept || checkpoints.interval.is_some()).then_some(checkpoints.storage);
         if storage.is_none() && execution.restore == RestoreFrom::Latest {
@@ -77,6 +83,27 @@ impl Settings {
             warnings,
         })
     }
+}
+
+/// A flag that has nothing to work on is a mistake somewhere else on the line.
+fn check_flags_of_restore(args: &RunArgs, restore: &RestoreFrom) -> Result<()> {
+    let flags = [
+        (args.claim_mode.is_some(), "--claim-mode"),
+        (args.allow_non_restored_state, "--allow-non-restored-state"),
+    ];
+    for (_, flag) in flags.iter().filter(|(given, _)| *given) {
+        if *restore == RestoreFrom::Nothing {
+            return Err(Error::config(format!(
+                "{flag} is about the checkpoint that the job starts from: name it with --from"
+            )));
+        }
+    }
+    if args.claim_mode.is_some() && *restore == RestoreFrom::Latest {
+        return Err(Error::config(
+            "--from latest is a checkpoint of the job's own: --claim-mode is for one named by its path",
+        ));
+    }
+    Ok(())
 }
 
 fn configuration(args: &RunArgs) -> Result<Configuration> {
@@ -108,6 +135,27 @@ fn configuration(args: &RunArgs) -> Result<Configuration> {
     set(options::DIR.key, args.checkpoints.clone(), "--checkpoints")?;
     set(options::INTERVAL.key, args.interval.clone(), "--interval")?;
     set(options::RECOVERY_PATH.key, args.from.clone(), "--from")?;
+    let claim = args.claim_mode.map(|mode| match mode {
+        ClaimMode::NoClaim => "NO_CLAIM",
+        ClaimMode::Claim => "CLAIM",
+    });
+    set(
+        options::CLAIM_MODE.key,
+        claim.map(str::to_owned),
+        "--claim-mode",
+    )?;
+    let yes = |flag: bool| flag.then(|| "true".to_owned());
+    set(
+        options::IGNORE_UNCLAIMED.key,
+        yes(args.allow_non_restored_state),
+        "--allow-non-restored-state",
+    )?;
+    set(options::UNALIGNED.key, yes(args.unaligned), "--unaligned")?;
+    set(
+        options::ALIGNED_TIMEOUT.key,
+        args.aligned_timeout.clone(),
+        "--aligned-timeout",
+    )?;
     let retention = args.retain.map(|retain| match retain {
         Retain::Always => "ALWAYS",
         Retain::OnCancel => "RETAIN_ON_CANCELLATION",
@@ -224,6 +272,25 @@ mod tests {
     }
 
     #[test]
+    fn barriers_overtake_if_the_command_line_says_so() {
+        let aligned = settings(&["--checkpoints", "d"]).unwrap();
+        assert!(!aligned.execution.checkpointing.unaligned);
+        let unaligned = settings(&[
+            "--checkpoints",
+            "d",
+            "--unaligned",
+            "--aligned-timeout",
+            "3s",
+        ])
+        .unwrap();
+        let checkpointing = unaligned.execution.checkpointing;
+        assert!(checkpointing.unaligned);
+        assert_eq!(checkpointing.aligned_timeout, Duration::from_secs(3));
+        let ignoring = settings(&["--from", "x", "--allow-non-restored-state"]).unwrap();
+        assert!(ignoring.execution.allow_non_restored_state);
+    }
+
+    #[test]
     fn a_wrong_setting_names_where_it_was_set() {
         for (arguments, told) in [
             (
@@ -247,6 +314,20 @@ mod tests {
                 "execution.checkpointing.interval",
             ),
             (vec!["--from", "latest"], "--checkpoints DIR"),
+            (vec!["--claim-mode", "no-claim"], "name it with --from"),
+            (vec!["--allow-non-restored-state"], "name it with --from"),
+            (
+                vec![
+                    "--from",
+                    "latest",
+                    "--checkpoints",
+                    "d",
+                    "--claim-mode",
+                    "no-claim",
+                ],
+                "of the job's own",
+            ),
+            (vec!["--aligned-timeout", "1s"], "takes --unaligned"),
             (vec!["--config", "nothing.yaml"], "nothing.yaml"),
         ] {
             let error = settings(&arguments).err().unwrap().to_string();
