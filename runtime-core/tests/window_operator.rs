@@ -292,7 +292,7 @@ fn backends() -> [Arc<dyn BackendFactory>; 2] {
 }
 
 fn compare_all(windows: impl Into<Windows> + Copy, gap: Option<i64>) {
-    for seed in 0..12 {
+    for seed in 0..8 {
         for backend in backends() {
             let lateness = [0, 7, 40][seed as usize % 3];
             let late = SideOutput::new();
