@@ -6,6 +6,7 @@ use futures_util::stream;
 use state_api::{Error, ErrorKind, ObjectHandle, RelPath, Result, Root};
 
 use crate::checkpoint::{CheckpointState, abandonment, list_checkpoints};
+use crate::claim::{CLAIM_NAME, Claimant};
 use crate::job_store::JobStore;
 use crate::layout::{checkpoint_folder, checkpoint_of_folder};
 use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
@@ -26,9 +27,22 @@ pub struct DeleteReport {
     pub deleted: usize,
     /// Objects that are still there, with the reason; a later call may delete them.
     pub failed: Vec<(String, Error)>,
+    /// Whether another job has claimed the checkpoint: nothing of it was deleted.
+    pub claimed: bool,
 }
 
 impl DeleteReport {
+    fn of_claimed(folder: &StoreRoot) -> Self {
+        tracing::info!(
+            folder = folder.url(),
+            "another job has claimed the checkpoint: it stays"
+        );
+        Self {
+            claimed: true,
+            ..Self::default()
+        }
+    }
+
     /// Turns failures into one error.
     ///
     /// # Errors
@@ -106,7 +120,8 @@ impl JobStore {
     /// Deletes a checkpoint that this attempt has subsumed: metadata first, then the objects in its folder that no retained
     /// checkpoint refers to, then the folder if nothing is left in it.
     ///
-    /// Shared objects are not touched: the registry of shared objects says when they go. Repeatable after any failure.
+    /// Shared objects are not touched: the registry of shared objects says when they go. What another job has claimed
+    /// stays as a whole, and its objects must be kept. Repeatable after any failure.
     ///
     /// # Errors
     /// `InvalidArgument` for a savepoint or another job's checkpoint; `Fenced`; `Retryable` when the metadata is still there.
@@ -125,8 +140,19 @@ impl JobStore {
         let name = checkpoint_folder(metadata.checkpoint);
         let folder = self.root.folder(&name);
         self.check_fenced().await?;
+        if self.claimant(&folder).await? == Claimant::Another {
+            return Ok(DeleteReport::of_claimed(&folder));
+        }
         folder.delete(METADATA_NAME).await?;
         folder.sync_folder("").await?;
+        let claimant = self.claimant(&folder).await?;
+        if claimant == Claimant::Another {
+            // Claimed in this moment: the claimer may have seen the metadata and goes on, so it comes back.
+            match folder.publish(METADATA_NAME, metadata.encode()?).await {
+                Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
+                _ => return Ok(DeleteReport::of_claimed(&folder)),
+            }
+        }
         let prefix = format!("{name}/");
         let mut exclusive: HashSet<&ObjectHandle> = metadata
             .objects()
@@ -141,6 +167,9 @@ impl JobStore {
         let mut exclusive: Vec<_> = exclusive.into_iter().cloned().collect();
         exclusive.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         let report = self.delete_objects(&exclusive).await?;
+        if claimant == Claimant::Ours && report.failed.is_empty() {
+            folder.delete(CLAIM_NAME).await?;
+        }
         if let Err(e) = folder.remove_folder("").await {
             tracing::debug!(folder = folder.url(), error = %e, "the folder of a discarded checkpoint is left");
         }

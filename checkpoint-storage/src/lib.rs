@@ -34,6 +34,7 @@
 //! ```
 mod checkpoint;
 mod choice;
+mod claim;
 mod cleanup;
 mod digest;
 mod executor;
@@ -56,6 +57,7 @@ mod verify;
 
 pub use checkpoint::{CheckpointState, ListedCheckpoint, StoredCheckpoint, list_checkpoints};
 pub use choice::StorageChoice;
+pub use claim::{CLAIM_NAME, ClaimRecord};
 pub use cleanup::{DeleteReport, SweepReport};
 pub use digest::{DigestBuilder, digest_of};
 pub use executor::TokioExecutor;

@@ -49,6 +49,7 @@ impl Settings {
         };
         let recovery = RecoverySettings::from_configuration(&configuration);
         execution.allow_non_restored_state = recovery.ignore_unclaimed_state;
+        execution.claim = recovery.claim_mode;
         execution.restore = match recovery.path.as_deref() {
             None => RestoreFrom::Nothing,
             Some("latest") => RestoreFrom::Latest,

@@ -107,8 +107,8 @@ options! {
 
     RECOVERY_PATH: Offered "execution.state-recovery.path" ("execution.savepoint.path") ValueKind::Text, None,
         "Checkpoint or savepoint to start from.";
-    CLAIM_MODE: DefaultOnly "execution.state-recovery.claim-mode" ("execution.savepoint-restore-mode") ValueKind::Choice(&["NO_CLAIM", "CLAIM", "LEGACY"]), Some("NO_CLAIM"),
-        "Who owns the snapshot that the job starts from.";
+    CLAIM_MODE: Offered "execution.state-recovery.claim-mode" ("execution.savepoint-restore-mode") ValueKind::Choice(&["NO_CLAIM", "CLAIM", "LEGACY"]), Some("NO_CLAIM"),
+        "Who owns the snapshot that the job starts from: `NO_CLAIM` leaves it alone, `CLAIM` takes it over and deletes it once it is subsumed; `LEGACY` is refused.";
     IGNORE_UNCLAIMED: Offered "execution.state-recovery.ignore-unclaimed-state" ("execution.savepoint.ignore-unclaimed-state") ValueKind::Bool, Some("false"),
         "Whether state without an operator is dropped rather than refused.";
     FROM_LOCAL: DefaultOnly "execution.state-recovery.from-local" ("state.backend.local-recovery") ValueKind::Bool, Some("false"),

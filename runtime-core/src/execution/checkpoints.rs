@@ -3,7 +3,8 @@ use std::sync::Arc;
 use checkpoint_storage::CheckpointMetadata;
 use futures_util::future::BoxFuture;
 use state_api::{
-    Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result,
+    Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, ObjectHandle, OperatorSnapshot,
+    Result,
 };
 
 use super::RestoreFrom;
@@ -51,6 +52,26 @@ pub trait CheckpointStore: Send + Sync {
     /// `NotFound` when a path leads nowhere, `Corrupt` when what is there is damaged.
     fn load<'a>(&'a self, from: &'a RestoreFrom)
     -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>>;
+
+    /// Finds the checkpoint under a path, and makes it this job's: it is deleted when the job no longer needs it.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); `AlreadyExists` when another job has claimed it; `Unsupported` where nothing can be claimed.
+    fn claim<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<LoadedCheckpoint>> {
+        Box::pin(std::future::ready(Err(Error::new(
+            ErrorKind::Unsupported,
+            "this store can't claim a checkpoint: start from it without a claim",
+        )
+        .with("path", path))))
+    }
+
+    /// Deletes shared objects that no checkpoint uses any more.
+    ///
+    /// # Errors
+    /// Those of the store; `Fenced`.
+    fn delete_shared(&self, _objects: Vec<ObjectHandle>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Looks whether a newer attempt has taken over, before anything is written for a checkpoint; `None` where there is
     /// nobody who could.

@@ -7,13 +7,14 @@ use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
 use futures_channel::oneshot;
 use futures_util::future::BoxFuture;
 use state_api::{
-    Attempt, CheckpointId, Clock, Error, ErrorKind, Executor, HashId, JobId, OperatorSnapshot,
-    Result, SnapshotKind,
+    Attempt, CheckpointId, Clock, Error, ErrorKind, Executor, HashId, JobId, ObjectHandle,
+    OperatorSnapshot, Result, SnapshotKind,
 };
 
 use super::inbox::{Inbox, Message};
 use super::journal::{Ending, Journal};
 use super::launch::Run;
+use super::shared::SharedObjects;
 use super::{
     CheckpointDone, CheckpointStats, CheckpointStore, ExecutionSettings, Failpoint, Failpoints,
     JobEvent, JobEvents, JobReport, MissingSubtask, PendingReport, Places, SubtaskRecord, events,
@@ -102,6 +103,10 @@ pub(super) struct Coordination {
     pub(super) overdue: BTreeMap<CheckpointId, String>,
     /// What tasks call the pending checkpoints.
     pub(super) kinds: BTreeMap<CheckpointId, SnapshotKind>,
+    /// Which checkpoints use which shared objects.
+    pub(super) shared: SharedObjects,
+    /// Shared objects that go with the last deletions.
+    pub(super) last_objects: Vec<ObjectHandle>,
     /// Where the pending savepoints go.
     pub(super) places: Arc<Places>,
 }
@@ -121,6 +126,7 @@ impl Coordination {
         if matches!(fact, Fact::Cleaned { .. }) {
             self.cleaning = self.cleaning.saturating_sub(1);
         }
+        let fact = self.register(fact);
         match &fact {
             Fact::Ack { task, id, state } if self.coordinator.is_pending(*id) => {
                 let record = SubtaskRecord {
@@ -148,6 +154,74 @@ impl Coordination {
             }
         }
         effects
+    }
+
+    /// Takes note of shared objects in an ack; one that contradicts what is known is a decline.
+    fn register(&mut self, fact: Fact<CheckpointAck>) -> Fact<CheckpointAck> {
+        let Fact::Ack { task, id, state } = fact else {
+            return fact;
+        };
+        let snapshots = state.operators.iter().map(|(_, snapshot)| snapshot);
+        match self.shared.acked(id, snapshots) {
+            Ok(()) => Fact::Ack { task, id, state },
+            Err(error) => Fact::Decline {
+                task,
+                id,
+                reason: FailureReason::Declined,
+                detail: error.to_string(),
+            },
+        }
+    }
+
+    /// Takes note of shared objects that a snapshot wrote before it failed: they go when a later checkpoint completes.
+    pub(super) fn register_orphans(&mut self, id: CheckpointId, orphans: &CheckpointAck) {
+        let snapshots = orphans.operators.iter().map(|(_, snapshot)| snapshot);
+        if let Err(error) = self.shared.acked(id, snapshots) {
+            self.tell(JobEvent::Warning(error.with("checkpoint", id)));
+        }
+    }
+
+    /// Deletes what nobody needs any more now that a checkpoint is complete.
+    fn release(&mut self) {
+        let lowest = self.coordinator.completed().lowest_id();
+        let released = self.shared.release(lowest);
+        for id in released.stay {
+            // It goes later; nobody need wait for that.
+            self.cleaned(id);
+        }
+        let mut doomed = Vec::new();
+        for id in released.checkpoints {
+            match self.metadata.remove(&id) {
+                Some(metadata) => doomed.push((id, metadata)),
+                None => self.cleaned(id),
+            }
+        }
+        if doomed.is_empty() && released.objects.is_empty() {
+            return;
+        }
+        self.cleaning += doomed.len();
+        let (store, inbox) = (Arc::clone(&self.store), Arc::clone(&self.inbox));
+        self.executor.spawn_io(Box::pin(async move {
+            let mut all = true;
+            for (id, metadata) in doomed {
+                all &= told(store.discard(metadata).await, id, &inbox);
+                inbox.send(Message::Fact(Fact::Cleaned { id }));
+            }
+            // Objects of a checkpoint that is still there are left with it.
+            if all && !released.objects.is_empty() {
+                told(
+                    store.delete_shared(released.objects).await,
+                    CheckpointId(0),
+                    &inbox,
+                );
+            }
+        }));
+    }
+
+    /// Says that nothing is left to delete of a checkpoint.
+    fn cleaned(&mut self, id: CheckpointId) {
+        self.cleaning += 1;
+        self.inbox.send(Message::Fact(Fact::Cleaned { id }));
     }
 
     /// Asks for a checkpoint on behalf of somebody who waits.
@@ -264,6 +338,10 @@ impl Coordination {
         facts: &mut VecDeque<Fact<CheckpointAck>>,
         effects: &mut Vec<Effect>,
     ) {
+        if let Action::PrepareLocation { id, kind, .. } = &action {
+            let lowest = self.coordinator.completed().lowest_id();
+            self.shared.began(*id, kind.is_savepoint(), lowest);
+        }
         match action {
             Action::PrepareLocation {
                 id, kind, target, ..
@@ -317,7 +395,10 @@ impl Coordination {
             // What is on its way to the store can't be called back; the answer decides.
             Action::CancelPublish { .. } => {}
             Action::LeaveBehind { id } => drop(self.places.remove(id)),
-            Action::NotifyComplete { id, .. } => to_all(run, Command::Completed(id)),
+            Action::NotifyComplete { id, .. } => {
+                to_all(run, Command::Completed(id));
+                self.release();
+            }
             Action::NotifyAbort { id, .. } => to_all(run, Command::Aborted(id)),
             Action::Discard { id, acks } => {
                 self.metadata.remove(&id);
@@ -349,7 +430,7 @@ impl Coordination {
                 drop(self.places.remove(id));
                 self.discard(id);
             }
-            Action::Subsume { id, delete: true } => self.discard(id),
+            Action::Subsume { id, delete: true } => self.shared.subsumed(id),
             Action::Subsume { id, delete: false } => drop(self.metadata.remove(&id)),
             Action::ReplyTrigger {
                 request,
@@ -390,11 +471,14 @@ impl Coordination {
                 });
             }
             Action::AtStop(verdict) => {
-                let doomed = verdict
+                verdict
                     .delete
                     .iter()
-                    .filter_map(|id| self.metadata.remove(id));
-                self.last_deletions = doomed.collect();
+                    .for_each(|id| self.shared.subsumed(*id));
+                let released = self.shared.release(verdict.keep.iter().min().copied());
+                let doomed = released.checkpoints.iter();
+                self.last_deletions = doomed.filter_map(|id| self.metadata.remove(id)).collect();
+                self.last_objects = released.objects;
             }
             Action::Stopped => effects.push(Effect::Stopped),
             Action::Remark(remark) => tracing::debug!(?remark, "coordinator"),
@@ -404,6 +488,7 @@ impl Coordination {
     fn ended(&mut self, mut end: Ending) {
         let (id, started_ms, ended_ms) = (end.id, end.started_ms, end.ended_ms);
         self.kinds.remove(&id);
+        self.shared.ended(id);
         if end.outcome == Outcome::Completed {
             drop(self.places.remove(id));
         }
@@ -559,8 +644,7 @@ impl Coordination {
 
     fn discard(&mut self, id: CheckpointId) {
         let Some(metadata) = self.metadata.remove(&id) else {
-            self.cleaning += 1;
-            return self.inbox.send(Message::Fact(Fact::Cleaned { id }));
+            return self.cleaned(id);
         };
         let store = Arc::clone(&self.store);
         self.clean(
@@ -588,13 +672,7 @@ impl Coordination {
         self.cleaning += usize::from(answer);
         let inbox = Arc::clone(&self.inbox);
         self.executor.spawn_io(Box::pin(async move {
-            if let Err(error) = work.await {
-                if error.kind() == ErrorKind::Fenced {
-                    inbox.send(Message::Fact(Fact::Fenced));
-                } else {
-                    inbox.send(Message::Warning(error.with("checkpoint", id)));
-                }
-            }
+            told(work.await, id, &inbox);
             if answer {
                 inbox.send(Message::Fact(Fact::Cleaned { id }));
             }
@@ -613,6 +691,19 @@ impl Coordination {
             .map(|completed| completed.id);
         Ok(newest.and_then(|id| self.metadata.get(&id).cloned()))
     }
+}
+
+/// Passes the failure of a deletion on; returns whether there was none.
+fn told(result: Result<()>, id: CheckpointId, inbox: &Inbox) -> bool {
+    let Err(error) = result else {
+        return true;
+    };
+    if error.kind() == ErrorKind::Fenced {
+        inbox.send(Message::Fact(Fact::Fenced));
+    } else {
+        inbox.send(Message::Warning(error.with("checkpoint", id)));
+    }
+    false
 }
 
 /// Returns what tasks and metadata call a kind of checkpoint.

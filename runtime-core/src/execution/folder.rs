@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,8 @@ use checkpoint_storage::{
 };
 use futures_util::future::BoxFuture;
 use state_api::{
-    CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, OperatorSnapshot, Result, StateHandle,
+    CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, ObjectHandle, OperatorSnapshot,
+    Result, StateHandle,
 };
 use tokio::runtime::Handle;
 
@@ -40,6 +41,10 @@ struct Opened {
     storage: Arc<ObjectCheckpointStorage>,
     /// What this attempt has published or was handed.
     retained: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
+    /// Checkpoints of this job that others have claimed: their objects stay.
+    lent: Vec<Arc<CheckpointMetadata>>,
+    /// Checkpoints of others that this job has claimed.
+    claimed: BTreeMap<CheckpointId, StoredCheckpoint>,
     /// The savepoints of this attempt, complete or not.
     savepoints: BTreeMap<CheckpointId, Savepoint>,
 }
@@ -164,6 +169,27 @@ impl FolderCheckpoints {
         report.into_result().map(drop)
     }
 
+    /// Finds a checkpoint by path or URL; without a runtime to open others, below the folders that are open already.
+    async fn find(&self, pointer: &str) -> Result<StoredCheckpoint> {
+        if let Some(runtime) = &self.runtime {
+            return StoredCheckpoint::find(pointer, runtime).await;
+        }
+        let open = std::iter::once(&self.folder)
+            .chain(&self.savepoints)
+            .chain(&self.allowed);
+        for root in open {
+            let below = pointer.strip_prefix(root.url());
+            let Some(path) = below.and_then(|below| below.strip_prefix('/')) else {
+                continue;
+            };
+            return match path.trim_end_matches('/').rsplit_once('/') {
+                Some((above, name)) => StoredCheckpoint::read(&root.folder(above), name).await,
+                None => StoredCheckpoint::read(root, path).await,
+            };
+        }
+        self.opened()?.store.load(pointer).await
+    }
+
     fn loaded(&self, found: StoredCheckpoint) -> LoadedCheckpoint {
         let storage = Arc::new(found.storage(self.allowed.iter().cloned()));
         LoadedCheckpoint {
@@ -210,6 +236,8 @@ impl CheckpointStore for FolderCheckpoints {
                 store,
                 storage,
                 retained,
+                lent: Vec::new(),
+                claimed: BTreeMap::new(),
                 savepoints: BTreeMap::new(),
             });
             Ok(start)
@@ -231,12 +259,50 @@ impl CheckpointStore for FolderCheckpoints {
             let found = match from {
                 RestoreFrom::Nothing => None,
                 RestoreFrom::Latest => self.opened()?.store.latest().await?,
-                RestoreFrom::Path(pointer) => match &self.runtime {
-                    Some(runtime) => Some(StoredCheckpoint::find(pointer, runtime).await?),
-                    None => Some(self.opened()?.store.load(pointer).await?),
-                },
+                RestoreFrom::Path(pointer) => Some(self.find(pointer).await?),
             };
             Ok(found.map(|found| self.loaded(found)))
+        })
+    }
+
+    fn claim<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<LoadedCheckpoint>> {
+        Box::pin(async move {
+            let Opened { store, .. } = self.opened()?;
+            let found = self.find(path).await?;
+            store.claim(&found).await?;
+            let own = found.own.url() == self.folder.url();
+            let mut metadata = found.metadata.clone();
+            if !own {
+                metadata.rebase(found.own.url());
+            }
+            let metadata = Arc::new(metadata);
+            let mut opened = self.lock();
+            let opened = opened
+                .as_mut()
+                .ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))?;
+            if !own {
+                opened.store = store.with_claimed([found.own.clone()]);
+                opened.storage = Arc::new(opened.store.storage(self.options));
+                opened.claimed.insert(metadata.checkpoint, found);
+            }
+            opened
+                .retained
+                .insert(metadata.checkpoint, Arc::clone(&metadata));
+            let storage = Arc::clone(&opened.storage) as Arc<dyn CheckpointStorage>;
+            Ok(LoadedCheckpoint { metadata, storage })
+        })
+    }
+
+    fn delete_shared(&self, objects: Vec<ObjectHandle>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let Opened { store, lent, .. } = self.opened()?;
+            let kept: HashSet<_> = lent
+                .iter()
+                .flat_map(|metadata| metadata.objects())
+                .map(|used| used.object)
+                .collect();
+            let unused: Vec<_> = objects.into_iter().filter(|o| !kept.contains(o)).collect();
+            store.delete_objects(&unused).await?.into_result().map(drop)
         })
     }
 
@@ -339,10 +405,17 @@ impl CheckpointStore for FolderCheckpoints {
             };
             let opened = opened
                 .ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))?;
-            let report = opened
-                .store
-                .discard(&metadata, opened.retained.values().map(AsRef::as_ref))
-                .await?;
+            let retained = opened.retained.values().chain(&opened.lent);
+            let retained = retained.map(AsRef::as_ref);
+            let report = match opened.claimed.get(&metadata.checkpoint) {
+                Some(found) => opened.store.discard_claimed(found, retained).await?,
+                None => opened.store.discard(&metadata, retained).await?,
+            };
+            if report.claimed
+                && let Some(opened) = &mut *self.lock()
+            {
+                opened.lent.push(metadata);
+            }
             report.into_result()?;
             reap(&opened.storage).await
         })

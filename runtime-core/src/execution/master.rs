@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use checkpoint_storage::Ownership;
 use state_api::{Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, Executor, Result};
 
 use super::control::Ask;
@@ -11,12 +12,13 @@ use super::inbox::{Inbox, Message};
 use super::journal::Journal;
 use super::launch::{Host, Run, RunStart};
 use super::run_tasks::{RunEnd, RunTasks};
+use super::shared::SharedObjects;
 use super::{
     ExecutionSettings, JobEvent, JobOutcome, JobParts, JobState, LoadedCheckpoint,
     MemoryCheckpoints, RestoreFrom, RestoredFrom, events,
 };
 use crate::CheckpointStore;
-use crate::config::CheckpointMode;
+use crate::config::{CheckpointMode, ClaimMode};
 use crate::coordinator::{
     CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, CoordinatorConfig, Fact, JobStatus,
     Restored, TaskId,
@@ -206,6 +208,12 @@ impl Master<'_> {
         Option<Coordination>,
         Option<LoadedCheckpoint>,
     )> {
+        if self.settings.claim == ClaimMode::Legacy {
+            return Err(Error::config(
+                "execution.state-recovery.claim-mode = LEGACY is not offered: checkpoints would refer to files that nobody owns, and break when those are deleted; use NO_CLAIM or CLAIM",
+            )
+            .with("option", "execution.state-recovery.claim-mode"));
+        }
         let Some(store) = &self.parts.checkpoints else {
             if let RestoreFrom::Path(path) = &self.settings.restore {
                 return Err(Error::config(
@@ -217,13 +225,26 @@ impl Master<'_> {
             return Ok((Attempt(1), nowhere, None, None));
         };
         let start = store.start().await?;
-        let restored = store.load(&self.settings.restore).await?;
-        // What this start does not build upon is left alone.
-        let known = if self.settings.restore == RestoreFrom::Latest {
-            start.completed
-        } else {
-            Vec::new()
+        let claims = self.settings.claim == ClaimMode::Claim;
+        let restored = match &self.settings.restore {
+            RestoreFrom::Path(path) if claims => Some(store.claim(path).await?),
+            from => store.load(from).await?,
         };
+        // What this start does not build upon is left alone.
+        let (known, ownership) = match (&self.settings.restore, &restored) {
+            (RestoreFrom::Latest, _) => (start.completed, Ownership::Own),
+            (RestoreFrom::Path(_), Some(claimed)) if claims => {
+                (vec![Arc::clone(&claimed.metadata)], Ownership::Claimed)
+            }
+            _ => (Vec::new(), Ownership::NotClaimed),
+        };
+        let mut shared = SharedObjects::default();
+        known
+            .iter()
+            .try_for_each(|metadata| shared.restored(metadata, ownership))?;
+        if let (Ownership::NotClaimed, Some(restored)) = (ownership, &restored) {
+            shared.restored(&restored.metadata, ownership)?;
+        }
         let retention = self.settings.checkpointing.retention;
         let completed = known.iter().map(|metadata| {
             let created_ms = u64::try_from(metadata.created_ms).unwrap_or(0);
@@ -245,7 +266,8 @@ impl Master<'_> {
             .max(restored.as_ref().map_or(CheckpointId(1), after));
         let found = Restored {
             completed: completed.collect(),
-            full_until_completed: false,
+            // Nothing may refer to what belongs to somebody else.
+            full_until_completed: ownership == Ownership::NotClaimed && restored.is_some(),
         };
         let coordinator = CheckpointCoordinator::restored(
             CoordinatorConfig {
@@ -284,6 +306,8 @@ impl Master<'_> {
             overdue: BTreeMap::new(),
             kinds: BTreeMap::new(),
             places: Arc::default(),
+            shared,
+            last_objects: Vec::new(),
         };
         Ok((start.attempt, store.storage(), Some(coordination), restored))
     }
@@ -528,8 +552,16 @@ impl Master<'_> {
             let mut effects = coordination.handle(None, Fact::Stop { status });
             for metadata in std::mem::take(&mut coordination.last_deletions) {
                 if let Err(error) = coordination.store.discard(metadata).await {
+                    // Objects of a checkpoint that is still there are left with it.
+                    coordination.last_objects.clear();
                     self.tell(JobEvent::Warning(error));
                 }
+            }
+            let objects = std::mem::take(&mut coordination.last_objects);
+            if !objects.is_empty()
+                && let Err(error) = coordination.store.delete_shared(objects).await
+            {
+                self.tell(JobEvent::Warning(error));
             }
             let until_ms = self.parts.clock.now_ms().saturating_add(LAST_CLEANING_MS);
             let mut stopped = false;

@@ -159,6 +159,21 @@ impl CheckpointStore for MemoryCheckpoints {
         Box::pin(ready(found.map(|metadata| metadata.map(loaded))))
     }
 
+    fn claim<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<LoadedCheckpoint>> {
+        Box::pin(async move {
+            let from = RestoreFrom::Path(path.to_owned());
+            let loaded = self
+                .load(&from)
+                .await?
+                .ok_or_else(|| Error::bug("a path leads to a checkpoint or to an error"))?;
+            if loaded.metadata.kind.is_savepoint() {
+                let id = loaded.metadata.checkpoint;
+                self.lock().places.insert(id, path.to_owned());
+            }
+            Ok(loaded)
+        })
+    }
+
     fn location(&self, id: CheckpointId) -> Option<String> {
         let place = self.lock().places.get(&id).cloned();
         Some(place.unwrap_or_else(|| checkpoint_storage::layout::checkpoint_folder(id)))

@@ -19,6 +19,7 @@ mod places;
 mod report;
 mod run_tasks;
 mod settings;
+mod shared;
 
 pub use crate::coordinator::SavepointFormat;
 pub use checkpoint_storage::TokioExecutor;

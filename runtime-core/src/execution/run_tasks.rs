@@ -159,6 +159,7 @@ impl RunTasks {
                 orphans,
             } => {
                 if !orphans.operators.is_empty() {
+                    coordination.register_orphans(id, &orphans);
                     let snapshots = orphans
                         .operators
                         .into_iter()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use state_api::{BackendFactory, CheckpointId, Clock, JobId, Result};
 
 use super::{CheckpointStore, Failpoints, JobEvents, NoEvents};
-use crate::config::CheckpointMode;
+use crate::config::{CheckpointMode, ClaimMode};
 use crate::coordinator::{CoordinatorConfig, JobStatus};
 use crate::restart::RestartStrategy;
 
@@ -34,6 +34,8 @@ pub struct ExecutionSettings {
     pub restart: RestartStrategy,
     /// What the first run starts from.
     pub restore: RestoreFrom,
+    /// Who owns the checkpoint or savepoint that is named by path.
+    pub claim: ClaimMode,
     /// Whether state of operators that the job no longer has may be dropped.
     pub allow_non_restored_state: bool,
     /// The checkpoint that is restored without its records in flight, if it has some: they are lost then.
@@ -58,6 +60,7 @@ impl ExecutionSettings {
             checkpointing: CoordinatorConfig::default(),
             restart: RestartStrategy::None,
             restore: RestoreFrom::default(),
+            claim: ClaimMode::default(),
             allow_non_restored_state: false,
             without_in_flight: None,
             backend_options: BTreeMap::new(),

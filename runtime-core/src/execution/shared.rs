@@ -1,0 +1,232 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use checkpoint_storage::{CheckpointMetadata, Ownership, SharedRegistry};
+use state_api::{CheckpointId, KeyedHandle, ObjectHandle, OperatorSnapshot, Result};
+
+/// The shared objects of a job's checkpoints: who uses them, and what can go with a subsumed checkpoint.
+///
+/// Pure: it is told what was acknowledged, what began, ended and was subsumed, and says what to delete.
+#[derive(Debug, Default)]
+pub(super) struct SharedObjects {
+    registry: SharedRegistry,
+    /// The oldest retained checkpoint when a pending one began: it may refer to what that one uses.
+    floors: BTreeMap<CheckpointId, CheckpointId>,
+    /// Their objects are tracked by nobody.
+    savepoints: BTreeSet<CheckpointId>,
+    /// Subsumed, and to be deleted as soon as none of their objects is in use.
+    leaving: BTreeSet<CheckpointId>,
+}
+
+/// What can go.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Released {
+    /// Checkpoints to delete.
+    pub(super) checkpoints: BTreeSet<CheckpointId>,
+    /// Shared objects to delete after them.
+    pub(super) objects: Vec<ObjectHandle>,
+    /// Claimed checkpoints that were subsumed and stay for now.
+    pub(super) stay: BTreeSet<CheckpointId>,
+}
+
+impl SharedObjects {
+    /// Takes note of a checkpoint that the job starts from or has retained.
+    pub(super) fn restored(
+        &mut self,
+        metadata: &CheckpointMetadata,
+        ownership: Ownership,
+    ) -> Result<()> {
+        self.registry.register_checkpoint(metadata, ownership)
+    }
+
+    /// Takes note that a checkpoint begins; `lowest` is the oldest retained one.
+    pub(super) fn began(
+        &mut self,
+        id: CheckpointId,
+        savepoint: bool,
+        lowest: Option<CheckpointId>,
+    ) {
+        if savepoint {
+            self.savepoints.insert(id);
+        }
+        if let Some(lowest) = lowest {
+            self.floors.insert(id, lowest);
+        }
+    }
+
+    /// Takes note that a checkpoint has ended.
+    pub(super) fn ended(&mut self, id: CheckpointId) {
+        self.floors.remove(&id);
+    }
+
+    /// Takes note of what a subtask wrote, for a checkpoint that has ended too.
+    ///
+    /// # Errors
+    /// `Bug` when two different objects have one name.
+    pub(super) fn acked<'a>(
+        &mut self,
+        id: CheckpointId,
+        snapshots: impl IntoIterator<Item = &'a OperatorSnapshot>,
+    ) -> Result<()> {
+        if self.savepoints.contains(&id) {
+            return Ok(());
+        }
+        for handle in snapshots.into_iter().flat_map(|s| &s.managed_keyed) {
+            if let KeyedHandle::Incremental(files) = handle {
+                let objects = files.shared.iter().filter_map(|file| file.bytes.object());
+                for object in objects {
+                    self.registry.register(id, object)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a subsumed checkpoint that is to be deleted.
+    pub(super) fn subsumed(&mut self, id: CheckpointId) {
+        self.leaving.insert(id);
+    }
+
+    /// Says what can go when `lowest` is the oldest retained checkpoint; `None` when nothing is retained.
+    pub(super) fn release(&mut self, lowest: Option<CheckpointId>) -> Released {
+        let lowest = lowest.unwrap_or(CheckpointId(u64::MAX));
+        let floor = self
+            .floors
+            .values()
+            .copied()
+            .fold(lowest, CheckpointId::min);
+        let unused = self.registry.unregister_unused(floor);
+        let (stay, checkpoints) = std::mem::take(&mut self.leaving)
+            .into_iter()
+            .partition(|id| unused.still_used.contains(id));
+        self.leaving.clone_from(&stay);
+        Released {
+            checkpoints,
+            objects: unused.objects,
+            stay,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use checkpoint_storage::CheckpointMetadata;
+    use state_api::{
+        Attempt, Digest, IncrementalHandle, JobId, KeyGroup, KeyGroupRange, NamedHandle, RelPath,
+        Root, SnapshotKind, StateHandle,
+    };
+
+    use super::*;
+
+    fn object(name: &str) -> ObjectHandle {
+        ObjectHandle {
+            root: Root::Own,
+            path: RelPath::new(&format!("shared/{name}")).unwrap(),
+            len: 1,
+            digest: Digest([0; 32]),
+        }
+    }
+
+    fn snapshot(id: u64, names: &[&str]) -> OperatorSnapshot {
+        let shared = names.iter().map(|name| NamedHandle {
+            name: (*name).into(),
+            bytes: StateHandle::Object(object(name)),
+        });
+        OperatorSnapshot {
+            managed_keyed: vec![KeyedHandle::Incremental(IncrementalHandle {
+                format: "test".into(),
+                backend_id: "one".into(),
+                checkpoint: CheckpointId(id),
+                range: KeyGroupRange::new(KeyGroup(0), KeyGroup(7)),
+                private: Vec::new(),
+                shared: shared.collect(),
+                new_bytes: 0,
+                states: Vec::new(),
+            })],
+            ..OperatorSnapshot::default()
+        }
+    }
+
+    fn acked(objects: &mut SharedObjects, id: u64, names: &[&str]) {
+        objects
+            .acked(CheckpointId(id), [&snapshot(id, names)])
+            .unwrap();
+    }
+
+    fn names(released: &Released) -> Vec<&str> {
+        let paths = released.objects.iter().map(|o| o.path.as_str());
+        paths.map(|path| &path["shared/".len()..]).collect()
+    }
+
+    #[test]
+    fn k_279_what_aborted_and_late_acks_wrote_goes_when_a_later_checkpoint_completes() {
+        let mut objects = SharedObjects::default();
+        acked(&mut objects, 1, &["a"]);
+        objects.ended(CheckpointId(1));
+        acked(&mut objects, 1, &["late"]);
+        assert_eq!(objects.release(Some(CheckpointId(1))), Released::default());
+        acked(&mut objects, 2, &["a"]);
+        assert_eq!(names(&objects.release(Some(CheckpointId(2)))), ["late"]);
+        assert_eq!(names(&objects.release(None)), ["a"]);
+    }
+
+    #[test]
+    fn what_a_pending_checkpoint_may_build_upon_stays_until_it_ends() {
+        let mut objects = SharedObjects::default();
+        acked(&mut objects, 5, &["base"]);
+        objects.began(CheckpointId(6), false, Some(CheckpointId(5)));
+        objects.began(CheckpointId(7), false, Some(CheckpointId(5)));
+        acked(&mut objects, 6, &["own"]);
+        objects.ended(CheckpointId(6));
+        objects.subsumed(CheckpointId(5));
+        // 7 was cut before its tasks knew of 6, and its ack is still to come.
+        let released = objects.release(Some(CheckpointId(6)));
+        assert_eq!(names(&released), [""; 0]);
+        assert_eq!(released.checkpoints, [CheckpointId(5)].into());
+        acked(&mut objects, 7, &["base"]);
+        objects.ended(CheckpointId(7));
+        assert_eq!(names(&objects.release(Some(CheckpointId(7)))), ["own"]);
+    }
+
+    #[test]
+    fn the_objects_of_savepoints_are_tracked_by_nobody() {
+        let mut objects = SharedObjects::default();
+        objects.began(CheckpointId(1), true, None);
+        acked(&mut objects, 1, &["mine"]);
+        objects.ended(CheckpointId(1));
+        assert_eq!(objects.release(None), Released::default());
+    }
+
+    #[test]
+    fn k_282_a_claimed_checkpoint_leaves_once_nothing_of_it_is_in_use() {
+        let mut objects = SharedObjects::default();
+        let mut claimed = CheckpointMetadata::new(
+            CheckpointId(1),
+            JobId::new("first").unwrap(),
+            Attempt(1),
+            SnapshotKind::NativeSavepoint,
+            0,
+        );
+        let mut count = checkpoint_storage::OperatorMetadata::new(
+            state_api::OperatorUid::new("count").unwrap(),
+            1,
+            state_api::MaxParallelism::new(8).unwrap(),
+            state_api::HashId::default(),
+        );
+        count
+            .subtasks
+            .push(checkpoint_storage::SubtaskMetadata::new(
+                0,
+                snapshot(1, &["old"]),
+            ));
+        claimed.operators.push(count);
+        objects.restored(&claimed, Ownership::Claimed).unwrap();
+        acked(&mut objects, 2, &["old"]);
+        objects.subsumed(CheckpointId(1));
+        let released = objects.release(Some(CheckpointId(2)));
+        assert_eq!(released.stay, [CheckpointId(1)].into());
+        acked(&mut objects, 3, &["new"]);
+        let released = objects.release(Some(CheckpointId(3)));
+        assert_eq!(names(&released), ["old"]);
+        assert_eq!(released.checkpoints, [CheckpointId(1)].into());
+    }
+}
