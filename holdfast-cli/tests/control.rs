@@ -252,7 +252,7 @@ fn the_socket_of_a_killed_run_is_replaced() {
         "{told}"
     );
     assert!(not_running(&run(&["status", arg(&socket())])).contains("its process has died"));
-    let mut worker = place.start(&["--from", "latest", "--parallelism", "3"]);
+    let mut worker = place.start(&["--from", "latest", "--parallelism", "3", "--rate", "6000"]);
     worker.wait_for("running");
     assert_eq!(status()["process"], worker.id());
     worker.finish();

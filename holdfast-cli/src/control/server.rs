@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
@@ -52,6 +52,7 @@ pub(crate) trait Controlled: Send + Sync + 'static {
 pub(crate) struct Server {
     accepting: JoinHandle<()>,
     free: Arc<Semaphore>,
+    closing: watch::Sender<bool>,
 }
 
 impl Server {
@@ -67,18 +68,29 @@ impl Server {
         let _entered = io.enter();
         let listener = UnixListener::from_std(listener)?;
         let free = Arc::new(Semaphore::new(CONNECTIONS as usize));
-        let accepting = io.spawn(accept(listener, job, Arc::clone(&free)));
-        Ok(Self { accepting, free })
+        let (closing, closed) = watch::channel(false);
+        let accepting = io.spawn(accept(listener, job, Arc::clone(&free), closed));
+        Ok(Self {
+            accepting,
+            free,
+            closing,
+        })
     }
 
-    /// Accepts nothing more, and waits for the answers that are on their way.
+    /// Accepts nothing more, and waits for the answers that are on their way; who has asked nothing yet gets none.
     pub(crate) async fn finish(self, within: Duration) {
         self.accepting.abort();
+        self.closing.send_replace(true);
         drop(timeout(within, self.free.acquire_many(CONNECTIONS)).await);
     }
 }
 
-async fn accept(listener: UnixListener, job: Arc<dyn Controlled>, free: Arc<Semaphore>) {
+async fn accept(
+    listener: UnixListener,
+    job: Arc<dyn Controlled>,
+    free: Arc<Semaphore>,
+    closed: watch::Receiver<bool>,
+) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -91,9 +103,9 @@ async fn accept(listener: UnixListener, job: Arc<dyn Controlled>, free: Arc<Sema
         };
         match Arc::clone(&free).try_acquire_owned() {
             Ok(permit) => {
-                let job = Arc::clone(&job);
+                let (job, closed) = (Arc::clone(&job), closed.clone());
                 tokio::spawn(async move {
-                    attend(stream, job.as_ref()).await;
+                    attend(stream, job.as_ref(), closed).await;
                     drop(permit);
                 });
             }
@@ -111,19 +123,25 @@ fn may_ask(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
-async fn attend(stream: UnixStream, job: &dyn Controlled) {
+async fn attend(stream: UnixStream, job: &dyn Controlled, mut closed: watch::Receiver<bool>) {
     let peer = stream.peer_cred().map(|peer| peer.uid());
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
     let answer = match peer {
-        Ok(peer) if may_ask(peer, geteuid().as_raw()) => match request(&mut reader).await {
-            Ok(Some(request)) => {
-                tracing::info!(request = request.name(), "asked over the socket");
-                perform(job, request, &mut writer).await
+        Ok(peer) if may_ask(peer, geteuid().as_raw()) => {
+            let asked = tokio::select! {
+                asked = request(&mut reader) => asked,
+                _ = closed.wait_for(|closed| *closed) => return,
+            };
+            match asked {
+                Ok(Some(request)) => {
+                    tracing::info!(request = request.name(), "asked over the socket");
+                    perform(job, request, &mut writer).await
+                }
+                Ok(None) => return,
+                Err(complaint) => Err((Fault::Request, complaint)),
             }
-            Ok(None) => return,
-            Err(complaint) => Err((Fault::Request, complaint)),
-        },
+        }
         Ok(peer) => {
             tracing::warn!(user = peer, "a request of another user was refused");
             Err((

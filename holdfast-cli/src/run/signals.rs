@@ -18,6 +18,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// The longest such time.
 const LONGEST: Duration = Duration::from_secs(5);
 
+/// How long a job that SIGTERM cancels may take to end.
+const CANCEL: Duration = Duration::from_secs(15);
+
 /// What a signal does to a job.
 pub(super) struct OnSignal {
     pub(super) control: JobControl,
@@ -60,12 +63,19 @@ impl Signals {
     /// Makes Ctrl-C cancel the job, and SIGTERM stop it with a last checkpoint; the signal after a cancel ends the process at once.
     pub(super) fn control(mut self, io: &Runtime, job: OnSignal) {
         io.spawn(async move {
-            if self.next().await == Kind::Terminate {
+            let terminated = self.next().await == Kind::Terminate;
+            if terminated {
                 job.stop(&mut self).await;
             }
             job.asked.to_end();
             job.control.cancel();
-            self.next().await;
+            // Whoever sits at a terminal sees that it hangs; whoever sends SIGTERM from afar relies on a bound.
+            tokio::select! {
+                _ = self.next() => {}
+                () = sleep(CANCEL), if terminated => {
+                    say(&format!("warning: the job has not ended within {CANCEL:?}: leaving it as it is"));
+                }
+            }
             // Nothing that the job does now is worth waiting for.
             job.unlisten.now();
             std::process::exit(Exit::Interrupted as i32);
