@@ -217,6 +217,41 @@ fn a_job_that_is_stopped_goes_on_from_its_savepoint_or_last_checkpoint() {
     }
 }
 
+/// Names of what is in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn k_761_a_savepoint_is_left_alone_or_taken_over_as_the_command_line_says() {
+    for mode in [None, Some("no-claim"), Some("claim")] {
+        let place = Place::new();
+        let mut worker = place.start(&[]);
+        worker.wait_past_checkpoint();
+        let (told, _) = ask(&["stop", "--target", arg(&place.path("savepoints"))]);
+        worker.finish();
+        let savepoint = Path::new(told.trim_end());
+        let before = names(savepoint);
+        let claim = mode.map_or_else(Vec::new, |mode| vec!["--claim-mode", mode]);
+        let from = ["--from", told.trim_end(), "--rate", "20000"];
+        place.start(&[&from[..], &claim].concat()).finish();
+        place.check_rows();
+        if mode == Some("claim") {
+            let left = if savepoint.exists() {
+                names(savepoint)
+            } else {
+                Vec::new()
+            };
+            assert!(!left.contains(&"_metadata".to_owned()), "{left:?}");
+        } else {
+            assert_eq!(names(savepoint), before);
+        }
+    }
+}
+
 #[test]
 fn a_drained_job_gives_the_rows_of_what_it_has_read_and_goes_on_with_the_rest() {
     let place = Place::new();

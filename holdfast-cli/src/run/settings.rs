@@ -8,7 +8,7 @@ use runtime_core::restart::RestartStrategy;
 use runtime_core::{ExecutionSettings, RestoreFrom};
 use state_api::{BackendFactory, BackendRegistry, Error, Result};
 
-use crate::args::{ClaimMode, Retain, RunArgs};
+use crate::args::{ClaimMode as ClaimFlag, Retain, RunArgs};
 
 /// What `--checkpoints` and `--config` and the rest come to.
 pub(crate) struct Settings {
@@ -48,6 +48,7 @@ impl Settings {
             None => RestartStrategy::None,
         };
         let recovery = RecoverySettings::from_configuration(&configuration);
+        execution.claim = recovery.claim_mode;
         execution.allow_non_restored_state = recovery.ignore_unclaimed_state;
         execution.claim = recovery.claim_mode;
         execution.restore = match recovery.path.as_deref() {
@@ -137,8 +138,8 @@ fn configuration(args: &RunArgs) -> Result<Configuration> {
     set(options::INTERVAL.key, args.interval.clone(), "--interval")?;
     set(options::RECOVERY_PATH.key, args.from.clone(), "--from")?;
     let claim = args.claim_mode.map(|mode| match mode {
-        ClaimMode::NoClaim => "NO_CLAIM",
-        ClaimMode::Claim => "CLAIM",
+        ClaimFlag::NoClaim => "NO_CLAIM",
+        ClaimFlag::Claim => "CLAIM",
     });
     set(
         options::CLAIM_MODE.key,
@@ -194,6 +195,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+    use runtime_core::config::ClaimMode;
     use runtime_core::coordinator::Retention;
     use std::time::Duration;
 
@@ -287,8 +289,23 @@ mod tests {
         let checkpointing = unaligned.execution.checkpointing;
         assert!(checkpointing.unaligned);
         assert_eq!(checkpointing.aligned_timeout, Duration::from_secs(3));
-        let ignoring = settings(&["--from", "x", "--allow-non-restored-state"]).unwrap();
-        assert!(ignoring.execution.allow_non_restored_state);
+    }
+
+    #[test]
+    fn whose_the_checkpoint_is_and_what_of_it_may_be_left_behind_is_said_on_the_command_line() {
+        let from = settings(&["--from", "x"]).unwrap().execution;
+        assert_eq!(from.claim, ClaimMode::NoClaim);
+        assert!(!from.allow_non_restored_state);
+        let from = settings(&[
+            "--from",
+            "x",
+            "--claim-mode",
+            "claim",
+            "--allow-non-restored-state",
+        ]);
+        let from = from.unwrap().execution;
+        assert_eq!(from.claim, ClaimMode::Claim);
+        assert!(from.allow_non_restored_state);
     }
 
     #[test]
