@@ -59,7 +59,7 @@ fn nothing_set_gives_flinks_defaults() {
         ParallelismSettings::default()
     );
     assert_eq!(
-        RecoverySettings::from_configuration(&empty),
+        RecoverySettings::from_configuration(&empty).unwrap(),
         RecoverySettings::default()
     );
     assert_eq!(restart_strategy(&empty).unwrap(), RestartStrategy::None);
@@ -87,7 +87,7 @@ execution.checkpointing:
   cleaner.parallel-mode: false
   checkpoints-after-tasks-finish: false
   memory-storage.max-state-size: 1 mb
-execution.state-recovery: {path: /data/sp/1, claim-mode: no_claim, ignore-unclaimed-state: true}
+execution.state-recovery: {path: /data/sp/1, claim-mode: no_claim, ignore-unclaimed-state: true, restore-only: count; out, rename: tally = count}
 pipeline.max-parallelism: 128
 parallelism.default: 4
 ";
@@ -126,11 +126,13 @@ parallelism.default: 4
     assert_eq!(coordinator.retention, Retention::RetainOnCancellation);
     assert!(!coordinator.after_tasks_finish);
     assert_eq!(
-        RecoverySettings::from_configuration(&configuration),
+        RecoverySettings::from_configuration(&configuration).unwrap(),
         RecoverySettings {
             path: Some("/data/sp/1".to_owned()),
             claim_mode: ClaimMode::NoClaim,
-            ignore_unclaimed_state: true
+            ignore_unclaimed_state: true,
+            restore_only: vec!["count".to_owned(), "out".to_owned()],
+            rename: [("tally".to_owned(), "count".to_owned())].into(),
         }
     );
     assert_eq!(

@@ -47,10 +47,11 @@ impl Settings {
             Some(_) => restart_strategy(&configuration)?,
             None => RestartStrategy::None,
         };
-        let recovery = RecoverySettings::from_configuration(&configuration);
-        execution.claim = recovery.claim_mode;
+        let recovery = RecoverySettings::from_configuration(&configuration)?;
         execution.allow_non_restored_state = recovery.ignore_unclaimed_state;
         execution.claim = recovery.claim_mode;
+        execution.restore_only = recovery.restore_only;
+        execution.rename_operators = recovery.rename;
         execution.restore = match recovery.path.as_deref() {
             None => RestoreFrom::Nothing,
             Some("latest") => RestoreFrom::Latest,

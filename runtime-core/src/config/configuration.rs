@@ -281,6 +281,14 @@ impl Configuration {
         }
     }
 
+    /// Returns the elements of a list; none if it is not set.
+    pub(super) fn list(&self, option: &ConfigOption) -> Vec<String> {
+        match self.value(option) {
+            Some(Value::List(parts)) => parts,
+            _ => Vec::new(),
+        }
+    }
+
     /// Adds to an error where an option was set.
     pub(super) fn located(&self, error: Error, option: &ConfigOption) -> Error {
         match self.origin(option.key) {

@@ -21,7 +21,7 @@ mod configuration;
 mod duration;
 mod file;
 mod memory_size;
-mod nearest;
+pub(crate) mod nearest;
 mod option;
 pub mod options;
 mod parallelism_settings;

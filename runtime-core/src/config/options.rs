@@ -111,6 +111,10 @@ options! {
         "Who owns the snapshot that the job starts from: `NO_CLAIM` leaves it alone, `CLAIM` takes it over and deletes it once it is subsumed; `LEGACY` is refused.";
     IGNORE_UNCLAIMED: Offered "execution.state-recovery.ignore-unclaimed-state" ("execution.savepoint.ignore-unclaimed-state") ValueKind::Bool, Some("false"),
         "Whether state without an operator is dropped rather than refused.";
+    RESTORE_ONLY: Offered "execution.state-recovery.restore-only" () ValueKind::List, None,
+        "The uids of the only operators to restore, all others start empty; with a path only.";
+    RENAME: Offered "execution.state-recovery.rename" () ValueKind::List, None,
+        "Operators that have a new uid: `old uid=new uid`.";
     FROM_LOCAL: DefaultOnly "execution.state-recovery.from-local" ("state.backend.local-recovery") ValueKind::Bool, Some("false"),
         "Whether local copies are used when state is restored.";
 

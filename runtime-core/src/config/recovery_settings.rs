@@ -1,3 +1,7 @@
+use std::collections::BTreeMap;
+
+use state_api::{Error, Result};
+
 use super::{Configuration, options};
 
 /// Who owns the snapshot that a job starts from.
@@ -21,13 +25,37 @@ pub struct RecoverySettings {
     pub claim_mode: ClaimMode,
     /// Whether state without an operator is dropped rather than refused.
     pub ignore_unclaimed_state: bool,
+    /// The uids of the only operators to restore; without any, all are.
+    pub restore_only: Vec<String>,
+    /// New uids by old ones.
+    pub rename: BTreeMap<String, String>,
 }
 
 impl RecoverySettings {
     /// Reads the settings of a configuration.
-    #[must_use]
-    pub fn from_configuration(configuration: &Configuration) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// `Config` when a renaming is not `old uid=new uid`.
+    pub fn from_configuration(configuration: &Configuration) -> Result<Self> {
+        let mut rename = BTreeMap::new();
+        for pair in configuration.list(&options::RENAME) {
+            let renaming = pair
+                .split_once('=')
+                .map(|(old, new)| (old.trim().to_owned(), new.trim().to_owned()))
+                .filter(|(old, new)| !old.is_empty() && !new.is_empty() && !new.contains('='))
+                .filter(|(old, _)| !rename.contains_key(old));
+            let Some((old, new)) = renaming else {
+                let error = Error::config(format!(
+                    "{pair:?} is no renaming: write old uid=new uid, each old uid once"
+                ))
+                .with("option", options::RENAME.key);
+                return Err(configuration.located(error, &options::RENAME));
+            };
+            rename.insert(old, new);
+        }
+        Ok(Self {
+            restore_only: configuration.list(&options::RESTORE_ONLY),
+            rename,
             path: configuration.string(&options::RECOVERY_PATH),
             claim_mode: match configuration.choice(&options::CLAIM_MODE) {
                 Some("CLAIM") => ClaimMode::Claim,
@@ -35,6 +63,6 @@ impl RecoverySettings {
                 _ => ClaimMode::NoClaim,
             },
             ignore_unclaimed_state: configuration.bool(&options::IGNORE_UNCLAIMED),
-        }
+        })
     }
 }

@@ -23,9 +23,9 @@ use crate::channel::{Barrier, BarrierMode};
 use crate::config::CheckpointMode;
 use crate::coordinator::{
     Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Fact, FailureReason,
-    Outcome, PublishFault, RequestId, SavepointFormat, TaskId, Trigger,
+    Outcome, PendingView, PublishFault, RequestId, SavepointFormat, Trigger,
 };
-use crate::task::{CheckpointAck, Command};
+use crate::task::{ActivityPhase, CheckpointAck, Command};
 
 /// What an action of the coordinator means for the loop of the job.
 #[derive(Debug)]
@@ -296,15 +296,36 @@ impl Coordination {
     }
 
     fn pending(&self, run: Option<&Run>) -> Vec<PendingReport> {
-        let missing = |task: TaskId| MissingSubtask {
-            task,
-            vertex: run.map_or_else(|| "?".into(), |run| run.name_of(task)),
-        };
+        let now_ms = self.clock.now_ms();
         let views = self.coordinator.pending(self.now_ms());
-        views
-            .iter()
-            .map(|view| PendingReport::new(view, missing))
-            .collect()
+        let report = |view: &PendingView| {
+            let triggered_ms = now_ms.saturating_sub(i64::try_from(view.age_ms).unwrap_or(0));
+            PendingReport::new(view, |task| {
+                let activity = run.and_then(|run| run.mailboxes.get(&task)?.activity());
+                let activity = activity.filter(|activity| activity.checkpoint == view.id);
+                let since_ms = activity.as_ref().map_or(triggered_ms, |a| a.since_ms);
+                let phase = activity.map(|activity| activity.phase);
+                let channels = match &phase {
+                    Some(
+                        ActivityPhase::Aligning { missing }
+                        | ActivityPhase::RecordingInFlight { missing },
+                    ) => missing.as_slice(),
+                    _ => &[],
+                };
+                MissingSubtask {
+                    task,
+                    vertex: run.map_or_else(|| "?".into(), |run| run.name_of(task)),
+                    waits_for: channels
+                        .iter()
+                        .filter_map(|channel| run?.sender(task, *channel))
+                        .collect(),
+                    phase,
+                    since_ms,
+                    for_ms: u64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0),
+                }
+            })
+        };
+        views.iter().map(report).collect()
     }
 
     /// Notes what checkpoints wait for whose time is over: afterwards nobody knows.

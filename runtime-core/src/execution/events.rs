@@ -1,5 +1,7 @@
 use state_api::{Attempt, CheckpointId, Error};
 
+use super::RestorePlan;
+
 use crate::coordinator::{CheckpointFailure, CheckpointKind, JobStatus};
 
 /// What a completed checkpoint was like.
@@ -41,6 +43,8 @@ pub enum JobEvent {
         /// The checkpoint that the run starts from.
         restored: Option<CheckpointId>,
     },
+    /// What becomes of each operator in the first run; nothing of it is applied yet.
+    RestorePlanned(RestorePlan),
     /// All subtasks of a run are initialised.
     Running {
         /// The checkpoint that the run started from.
@@ -106,6 +110,7 @@ pub(super) fn record(event: &JobEvent) {
             let restored = restored.map(|id| id.0);
             tracing::info!(%attempt, run, restored, "run started");
         }
+        JobEvent::RestorePlanned(plan) => tracing::info!(%plan, "state is restored"),
         JobEvent::Running {
             restored,
             positions,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use checkpoint_storage::{CheckpointMetadata, OperatorMetadata};
 use state_api::{
-    Attempt, CheckpointStorage, Error, Executor, MaxParallelism, OperatorSnapshot, OperatorUid,
-    Result, Subtask as Place,
+    Attempt, CheckpointStorage, Executor, MaxParallelism, OperatorSnapshot, OperatorUid, Result,
+    Subtask as Place,
 };
 
 use super::inbox::{Inbox, RunReporter};
-use super::{ExecutionSettings, JobParts, LoadedCheckpoint, Places};
-use crate::assign::{assign, restored_max_parallelism};
+use super::restore_plan::RestoreSources;
+use super::{ExecutionSettings, JobEvent, JobParts, LoadedCheckpoint, Places, RestorePlan};
+use crate::assign::assign;
 use crate::chain::environment::{Environment, RestoredState};
 use crate::channel::Signal;
 use crate::coordinator::{Plan, PlanVertex, TaskId};
@@ -54,6 +55,19 @@ impl Run {
         }
     }
 
+    /// Returns the subtask at the other end of a task's input channel.
+    pub(super) fn sender(&self, task: TaskId, channel: usize) -> Option<TaskId> {
+        let mut channel = channel;
+        for input in &self.vertices.get(task.vertex as usize)?.inputs {
+            let channels = self.plan.get(input.from)?.parallelism as usize;
+            if channel < channels {
+                return Some(TaskId::new(narrow(input.from), narrow(channel)));
+            }
+            channel -= channels;
+        }
+        None
+    }
+
     /// Describes the run to the coordinator.
     pub(super) fn coordinator_plan(&self) -> Result<Plan> {
         let describe = |(index, vertex): (usize, &Vertex)| {
@@ -81,6 +95,10 @@ pub(super) struct RunStart<'a> {
     pub(super) attempt: Attempt,
     pub(super) run: u32,
     pub(super) restored: Option<&'a LoadedCheckpoint>,
+    /// Whether that is what the job starts from: then what was set about the restore applies.
+    pub(super) first: bool,
+    /// Tells what is going to happen.
+    pub(super) tell: &'a dyn Fn(JobEvent),
     pub(super) inbox: &'a Arc<Inbox>,
 }
 
@@ -91,19 +109,18 @@ impl RunStart<'_> {
     /// `Incompatible` when the checkpoint does not fit the job; those of the host.
     pub(super) fn launch(self, host: &mut dyn Host) -> Result<Run> {
         let metadata = self.restored.map(|loaded| loaded.metadata.as_ref());
-        let plan =
-            self.job.plan(
-                |uid, shape| match metadata.and_then(|m| m.operator(uid.as_str())) {
-                    Some(operator) => {
-                        restored_max_parallelism(shape, operator.max_parallelism).map(Some)
-                    }
-                    None => Ok(None),
-                },
-            )?;
+        let (plan, sources) = match metadata {
+            None => (self.job.plan(|_, _| Ok(None))?, RestoreSources::default()),
+            Some(metadata) => {
+                let (restore, plan, sources) =
+                    RestorePlan::with_sources(self.job, self.settings, metadata, self.first)?;
+                if self.first {
+                    (self.tell)(JobEvent::RestorePlanned(restore));
+                }
+                (plan, sources)
+            }
+        };
         let vertices = self.job.vertices();
-        if let Some(metadata) = metadata {
-            check_all_restored(metadata, &vertices, self.settings.allow_non_restored_state)?;
-        }
         vertices.iter().for_each(|vertex| (vertex.reset)());
         let signals: Vec<Vec<Arc<Signal>>> = plan
             .iter()
@@ -118,7 +135,7 @@ impl RunStart<'_> {
         let mut launches = Vec::new();
         for (index, vertex) in vertices.iter().enumerate() {
             let mut states = self.restored_states(
-                metadata,
+                metadata.map(|metadata| (metadata, &sources)),
                 vertex,
                 plan[index].parallelism,
                 plan[index].max_parallelism,
@@ -145,18 +162,18 @@ impl RunStart<'_> {
 
     fn restored_states(
         &self,
-        metadata: Option<&CheckpointMetadata>,
+        restored: Option<(&CheckpointMetadata, &RestoreSources)>,
         vertex: &Vertex,
         parallelism: u32,
         max_parallelism: MaxParallelism,
     ) -> Result<Vec<Option<Arc<RestoredState>>>> {
-        let Some(metadata) = metadata else {
+        let Some((metadata, sources)) = restored else {
             return Ok(Vec::new());
         };
         let mut by_subtask: Vec<BTreeMap<OperatorUid, OperatorSnapshot>> =
             vec![BTreeMap::new(); parallelism as usize];
         for uid in &vertex.uids {
-            let Some(operator) = metadata.operator(uid.as_str()) else {
+            let Some(operator) = sources.of(metadata, uid) else {
                 continue;
             };
             let dealt = assign(&old_subtasks(operator), parallelism, max_parallelism)
@@ -266,27 +283,4 @@ fn old_subtasks(operator: &OperatorMetadata) -> Vec<&OperatorSnapshot> {
         }
     }
     old
-}
-
-/// Checks that no state of the checkpoint would be dropped silently.
-fn check_all_restored(
-    metadata: &CheckpointMetadata,
-    vertices: &[Vertex],
-    may_drop: bool,
-) -> Result<()> {
-    let known = |uid: &OperatorUid| vertices.iter().any(|vertex| vertex.uids.contains(uid));
-    for operator in &metadata.operators {
-        if known(&operator.uid) || operator.parts().next().is_none() {
-            continue;
-        }
-        if !may_drop {
-            return Err(Error::incompatible(
-                "the checkpoint has state of an operator that the job does not have: give the operator its uid back, or allow its state to be dropped",
-            )
-            .with("checkpoint", metadata.checkpoint)
-            .with("operator", &operator.uid));
-        }
-        tracing::warn!(checkpoint = metadata.checkpoint.0, operator = %operator.uid, "state is dropped");
-    }
-    Ok(())
 }

@@ -77,6 +77,10 @@ impl Master<'_> {
             RestoreFrom::Path(path) => Some(path.clone()),
             RestoreFrom::Nothing | RestoreFrom::Latest => None,
         };
+        let of = |loaded: &LoadedCheckpoint| {
+            let metadata = &loaded.metadata;
+            (metadata.job.clone(), metadata.attempt, metadata.checkpoint)
+        };
         let mut restored = initial.clone();
         let mut run = 0;
         loop {
@@ -106,6 +110,11 @@ impl Master<'_> {
                 attempt,
                 run,
                 restored: restored.as_ref(),
+                first: restored.as_ref().map(of) == initial.as_ref().map(of),
+                tell: &|event| {
+                    events::record(&event);
+                    self.parts.events.on_event(&event);
+                },
                 inbox: &self.inbox,
             };
             self.tell(JobEvent::RunStarted {
@@ -225,6 +234,14 @@ impl Master<'_> {
             return Ok((Attempt(1), nowhere, None, None));
         };
         let start = store.start().await?;
+        if !self.settings.restore_only.is_empty()
+            && !matches!(self.settings.restore, RestoreFrom::Path(_))
+        {
+            return Err(Error::config(
+                "restoring only some operators needs a checkpoint that is named by its path: otherwise each start would reset the others again",
+            )
+            .with("option", "execution.state-recovery.restore-only"));
+        }
         let claims = self.settings.claim == ClaimMode::Claim;
         let restored = match &self.settings.restore {
             RestoreFrom::Path(path) if claims => Some(store.claim(path).await?),

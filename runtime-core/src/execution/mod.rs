@@ -17,6 +17,7 @@ mod master;
 mod memory;
 mod places;
 mod report;
+mod restore_plan;
 mod run_tasks;
 mod settings;
 mod shared;
@@ -34,6 +35,7 @@ pub use report::{
     CheckpointRecord, JobReport, JobState, MissingSubtask, PendingReport, RestoredFrom,
     SubtaskRecord,
 };
+pub use restore_plan::{OperatorFate, OperatorRestore, RestorePlan};
 pub use settings::{ExecutionSettings, JobOutcome, JobParts, RestoreFrom};
 
 pub(crate) use places::Places;

@@ -7,7 +7,7 @@ use state_api::{Attempt, CheckpointId, JobId};
 use crate::coordinator::{
     CheckpointFailure, CheckpointKind, FailureReason, Outcome, PendingView, Phase, TaskId,
 };
-use crate::task::SnapshotReport;
+use crate::task::{ActivityPhase, SnapshotReport};
 
 /// Missing subtasks that a line of text names one by one.
 const SHOWN: usize = 10;
@@ -104,7 +104,7 @@ pub struct PendingReport {
     pub acked: usize,
     /// Number of subtasks that are not needed, since they had ended before.
     pub finished: usize,
-    /// The subtasks that are not done, in order.
+    /// The subtasks that are not done: first those that a barrier has reached.
     pub missing: Vec<MissingSubtask>,
 }
 
@@ -115,6 +115,14 @@ pub struct MissingSubtask {
     pub task: TaskId,
     /// The names of its operators.
     pub vertex: Arc<str>,
+    /// How far it is; `None` while no barrier has reached it.
+    pub phase: Option<ActivityPhase>,
+    /// Since when, in milliseconds of wall-clock time.
+    pub since_ms: i64,
+    /// For how long, in milliseconds.
+    pub for_ms: u64,
+    /// The subtasks in front of it whose barrier it waits for.
+    pub waits_for: Vec<TaskId>,
 }
 
 /// A checkpoint that ended.
@@ -168,10 +176,10 @@ impl CheckpointRecord {
 
 impl PendingReport {
     /// Names the missing subtasks of a pending checkpoint.
-    pub(super) fn new(
-        view: &PendingView,
-        mut missing: impl FnMut(TaskId) -> MissingSubtask,
-    ) -> Self {
+    pub(super) fn new(view: &PendingView, missing: impl FnMut(TaskId) -> MissingSubtask) -> Self {
+        let mut missing: Vec<_> = view.missing.iter().copied().map(missing).collect();
+        // Those that no barrier has reached wait for the others.
+        missing.sort_by_key(|missing| (missing.phase.is_none(), missing.task));
         Self {
             id: view.id,
             kind: view.kind,
@@ -180,7 +188,7 @@ impl PendingReport {
             left_ms: view.left_ms,
             acked: view.acked,
             finished: view.finished,
-            missing: view.missing.iter().map(|task| missing(*task)).collect(),
+            missing,
         }
     }
 
@@ -192,7 +200,7 @@ impl PendingReport {
 }
 
 impl fmt::Display for PendingReport {
-    /// Writes one line, and one per missing subtask, of which the first ten are named.
+    /// Writes one line, and one per missing subtask, of which the first ten are named; those that are at work first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -219,7 +227,25 @@ impl fmt::Display for PendingReport {
 
 impl fmt::Display for MissingSubtask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: no ack", self.task, self.vertex)
+        write!(f, "{} {}: ", self.task, self.vertex)?;
+        match &self.phase {
+            None => f.write_str("no barrier has come")?,
+            Some(ActivityPhase::Aligning { .. }) => f.write_str("aligning")?,
+            Some(ActivityPhase::RecordingInFlight { .. }) => {
+                f.write_str("recording records in flight")?;
+            }
+            Some(ActivityPhase::Reported) => f.write_str("its word is on its way")?,
+            Some(phase) => phase.fmt(f)?,
+        }
+        write!(f, " for {}", Seconds(self.for_ms))?;
+        for (i, task) in self.waits_for.iter().take(SHOWN).enumerate() {
+            let before = if i == 0 { ", no barrier yet from" } else { "," };
+            write!(f, "{before} {task}")?;
+        }
+        match self.waits_for.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 

@@ -40,6 +40,10 @@ pub struct ExecutionSettings {
     pub allow_non_restored_state: bool,
     /// The checkpoint that is restored without its records in flight, if it has some: they are lost then.
     pub without_in_flight: Option<CheckpointId>,
+    /// The uids of the only operators to restore in the first run, all others start empty; without any, all are restored.
+    pub restore_only: Vec<String>,
+    /// Operators that have a new uid: what the checkpoint calls them, and what the job calls them.
+    pub rename_operators: BTreeMap<String, String>,
     /// Options of the state backend, under its own prefix.
     pub backend_options: BTreeMap<String, String>,
     /// Bytes that the live tables of one subtask's operator may take.
@@ -62,6 +66,8 @@ impl ExecutionSettings {
             restore: RestoreFrom::default(),
             claim: ClaimMode::default(),
             allow_non_restored_state: false,
+            restore_only: Vec::new(),
+            rename_operators: BTreeMap::new(),
             without_in_flight: None,
             backend_options: BTreeMap::new(),
             memory_limit: None,
