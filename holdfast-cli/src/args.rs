@@ -90,6 +90,7 @@ Examples:
   holdfast run wordcount --input /usr/share/common-licenses
   holdfast run flights --input flights.csv --output delays --checkpoints checkpoints
   holdfast run flights --input flights.csv --output delays --checkpoints checkpoints --from latest
+  holdfast run flights --input flights.csv --output delays --checkpoints checkpoints --from savepoints/savepoint-… --plan
   holdfast run flights --input flights.csv --config holdfast.yaml --parallelism 4 -D execution.checkpointing.timeout=1min
 
 Rows go to the standard output, or to part files in --output: there each row stands once, whatever happened on the way.";
@@ -123,6 +124,23 @@ pub(crate) struct RunArgs {
     /// Start although the checkpoint has state of operators that the job does not have, and leave it behind
     #[arg(long)]
     pub(crate) allow_non_restored_state: bool,
+    /// Give an operator the state that the checkpoint has under another uid; repeatable
+    #[arg(long, value_name = "OLD=NEW")]
+    pub(crate) rename: Vec<String>,
+    /// Restore these operators only, all others start empty
+    #[arg(
+        long,
+        value_name = "UID,…",
+        value_delimiter = ',',
+        conflicts_with = "reset"
+    )]
+    pub(crate) only: Vec<String>,
+    /// Let these operators start empty, all others are restored
+    #[arg(long, value_name = "UID,…", value_delimiter = ',')]
+    pub(crate) reset: Vec<String>,
+    /// Print what would be restored, and end
+    #[arg(long)]
+    pub(crate) plan: bool,
     /// Let barriers overtake records in flight, which become part of the checkpoint: it is quick although the output is slow
     #[arg(long)]
     pub(crate) unaligned: bool,

@@ -8,6 +8,7 @@ use state_api::CheckpointId;
 
 use super::WorkerEvent;
 use super::control::Asked;
+use super::restoring::{self, is_special};
 use crate::failure::{Exit, plain};
 use crate::input::Reading;
 use crate::terminal::say;
@@ -143,6 +144,9 @@ impl Listener {
                     "warning: checkpoint {id} was given up: {}",
                     plain(&failure.to_error())
                 )
+            }
+            JobEvent::RestorePlanned(plan) if !self.from_latest || is_special(plan) => {
+                restoring::in_words(plan).trim_end().to_owned()
             }
             JobEvent::Warning(error) => format!("warning: {}", plain(error)),
             JobEvent::RunFailed {

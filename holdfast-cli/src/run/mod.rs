@@ -5,6 +5,7 @@ mod job_report;
 mod listener;
 mod listening;
 mod output;
+mod restoring;
 mod settings;
 mod signals;
 mod store;
@@ -28,7 +29,7 @@ use crate::control::protocol::{Ending, Taken};
 use crate::failure::{Exit, Failure, plain};
 use crate::flights::{self, FlightsInput};
 use crate::input::Reading;
-use crate::terminal::{counted, say};
+use crate::terminal::{counted, print, say};
 use crate::wordcount::{self, TextInput};
 use control::{Asked, RunningJob};
 use listener::Listener;
@@ -43,19 +44,13 @@ use store::Checkpoints;
 /// # Errors
 /// What went wrong, and how to go on if the job was interrupted.
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
-    let settings = Settings::of(&args)?;
+    let mut settings = Settings::of(&args)?;
     let io = io_runtime()?;
     let checkpoints = Arc::new(Checkpoints::of(&settings, io.handle())?);
     let quiet = args.events;
     let input = input_of(&args)?;
     let output = Output::of(args.output.as_deref(), args.job);
-    let found = io.block_on(checkpoints.look(&settings.execution.restore))?;
-    if settings.execution.restore == RestoreFrom::Nothing || found.starts_empty {
-        output.check_unused()?;
-    }
-    output.check_writable()?;
-    let job_id = settings.execution.job_id.clone();
-    let (place, unlistened) = Place::of(&args, job_id.as_str())?;
+    let restore = settings.execution.restore.clone();
 
     let reading = Reading::new(args.events);
     let mut job = Job::new(args.job.as_str()).parallelism(settings.parallelism.parallelism);
@@ -63,6 +58,27 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         job = job.max_parallelism(groups);
     }
     output.attach(&rows(&job, &input, &args, &reading)?);
+    if args.plan || !args.reset.is_empty() {
+        let start = io.block_on(checkpoints.start_of(&restore, io.handle()))?;
+        let plan = start.map(|start| {
+            let (execution, metadata) = (&mut settings.execution, &start.metadata);
+            restoring::plan(&job, execution, metadata, &args.reset)
+        });
+        let plan = plan.transpose()?;
+        if args.plan {
+            return print(&plan.map_or_else(
+                || "from the beginning: there is no checkpoint yet\n".to_owned(),
+                |plan| restoring::in_words(&plan),
+            ));
+        }
+    }
+    let found = io.block_on(checkpoints.look(&restore))?;
+    if restore == RestoreFrom::Nothing || found.starts_empty {
+        output.check_unused()?;
+    }
+    output.check_writable()?;
+    let job_id = settings.execution.job_id.clone();
+    let (place, unlistened) = Place::of(&args, job_id.as_str())?;
     if !quiet {
         say(&checkpoints.announcement());
         let warnings = settings
@@ -78,7 +94,6 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     }
 
     let asked = Asked::default();
-    let restore = settings.execution.restore.clone();
     let from_latest = restore == RestoreFrom::Latest;
     let listener = Listener::new(quiet, Arc::clone(&reading), asked.clone(), from_latest);
     let listener = Arc::new(listener);
@@ -153,9 +168,11 @@ fn ending(taken: Option<&Taken>, last: Option<String>, restore: &RestoreFrom) ->
     };
     let from = savepoint.or(named);
     let kept = from.clone().or(last);
-    let resume = kept
-        .as_ref()
-        .map(|_| resume_command(std::env::args(), from.as_deref().unwrap_or("latest")));
+    let again = restore_is(restore, from.as_deref());
+    let resume = kept.as_ref().map(|_| match again {
+        true => quoted_all(std::env::args()),
+        false => resume_command(std::env::args(), from.as_deref().unwrap_or("latest")),
+    });
     let folder = std::env::current_dir().ok();
     Ending {
         taken: taken.cloned(),
@@ -339,18 +356,34 @@ fn failure_of(error: Error) -> Failure {
     }
 }
 
-/// Returns the command line that goes on from a checkpoint.
-fn resume_command(arguments: impl Iterator<Item = String>, from: &str) -> String {
+/// Tells whether a path is the one that the job was told to start from.
+fn restore_is(restore: &RestoreFrom, path: Option<&str>) -> bool {
+    matches!(restore, RestoreFrom::Path(named) if Some(named.as_str()) == path)
+}
+
+/// Options, each with a value, that are about the checkpoint that a run starts from.
+const ABOUT_THE_START: [&str; 5] = ["--from", "--claim-mode", "--rename", "--only", "--reset"];
+
+/// Returns the command line that goes on from another checkpoint than the one that the run started from.
+fn resume_command(mut arguments: impl Iterator<Item = String>, from: &str) -> String {
     let mut words = Vec::new();
-    let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
-        if word == "--from" {
+        let with_value = |option: &&str| {
+            word.strip_prefix(*option)
+                .is_some_and(|rest| rest.starts_with('='))
+        };
+        if ABOUT_THE_START.contains(&word.as_str()) {
             arguments.next();
-        } else if !word.starts_with("--from=") {
-            words.push(quoted(&word));
+        } else if !ABOUT_THE_START.iter().any(with_value) && word != "--allow-non-restored-state" {
+            words.push(word);
         }
     }
-    words.push(format!("--from {}", quoted(from)));
+    words.extend(["--from".to_owned(), from.to_owned()]);
+    quoted_all(words.into_iter())
+}
+
+fn quoted_all(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.map(|word| quoted(&word)).collect();
     words.join(" ")
 }
 
@@ -398,6 +431,20 @@ mod tests {
         assert_eq!(
             command(&["holdfast", "--from=latest", "it's"]),
             r"holdfast 'it'\''s' --from latest"
+        );
+        assert_eq!(
+            command(&[
+                "holdfast",
+                "run",
+                "--only=a,b",
+                "--rename",
+                "a=b",
+                "--allow-non-restored-state",
+                "--claim-mode",
+                "claim",
+                "-v"
+            ]),
+            "holdfast run -v --from latest"
         );
         let words = ["holdfast", "run"].map(str::to_owned).into_iter();
         assert_eq!(

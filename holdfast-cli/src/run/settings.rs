@@ -93,6 +93,10 @@ fn check_flags_of_restore(args: &RunArgs, restore: &RestoreFrom) -> Result<()> {
     let flags = [
         (args.claim_mode.is_some(), "--claim-mode"),
         (args.allow_non_restored_state, "--allow-non-restored-state"),
+        (!args.rename.is_empty(), "--rename"),
+        (!args.only.is_empty(), "--only"),
+        (!args.reset.is_empty(), "--reset"),
+        (args.plan, "--plan"),
     ];
     for (_, flag) in flags.iter().filter(|(given, _)| *given) {
         if *restore == RestoreFrom::Nothing {
@@ -101,10 +105,17 @@ fn check_flags_of_restore(args: &RunArgs, restore: &RestoreFrom) -> Result<()> {
             )));
         }
     }
-    if args.claim_mode.is_some() && *restore == RestoreFrom::Latest {
-        return Err(Error::config(
-            "--from latest is a checkpoint of the job's own: --claim-mode is for one named by its path",
-        ));
+    let by_path = [
+        (args.claim_mode.is_some(), "--claim-mode"),
+        (!args.only.is_empty(), "--only"),
+        (!args.reset.is_empty(), "--reset"),
+    ];
+    for (_, flag) in by_path.iter().filter(|(given, _)| *given) {
+        if *restore == RestoreFrom::Latest {
+            return Err(Error::config(format!(
+                "--from latest is a checkpoint of the job's own: {flag} is for one that is named by its path"
+            )));
+        }
     }
     Ok(())
 }
@@ -147,6 +158,9 @@ fn configuration(args: &RunArgs) -> Result<Configuration> {
         claim.map(str::to_owned),
         "--claim-mode",
     )?;
+    let list = |texts: &[String]| (!texts.is_empty()).then(|| texts.join(";"));
+    set(options::RENAME.key, list(&args.rename), "--rename")?;
+    set(options::RESTORE_ONLY.key, list(&args.only), "--only")?;
     let yes = |flag: bool| flag.then(|| "true".to_owned());
     set(
         options::IGNORE_UNCLAIMED.key,

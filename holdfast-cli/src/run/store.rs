@@ -151,6 +151,27 @@ impl Checkpoints {
         }
     }
 
+    /// Finds the checkpoint that a job would start from.
+    ///
+    /// # Errors
+    /// When there is none at the path that is named, or it is damaged.
+    pub(crate) async fn start_of(
+        &self,
+        restore: &RestoreFrom,
+        io: &Handle,
+    ) -> Result<Option<StoredCheckpoint>> {
+        let latest = match (restore, &self.place) {
+            (RestoreFrom::Path(path), _) => return find(path, io).await.map(Some),
+            (RestoreFrom::Latest, Place::Folder { job, .. }) => format!("{}/latest", job.url()),
+            _ => return Ok(None),
+        };
+        match StoredCheckpoint::find(&latest, io).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Looks at what is there, and whether checkpoints can be written.
     ///
     /// # Errors
