@@ -142,6 +142,75 @@ fn k_775_with_no_job_the_line_says_where_was_looked_and_an_unknown_job_is_told_w
 }
 
 #[test]
+fn a_checkpoint_that_hangs_is_explained_by_the_subtask_that_holds_it_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let words: String = (0..40_000).map(|n| format!("word{n}\n")).collect();
+    std::fs::write(path("text"), words).unwrap();
+    let (input, checkpoints) = (path("text"), path("checkpoints"));
+    let arguments = [
+        "run",
+        "wordcount",
+        "--input",
+        arg(&input),
+        "--checkpoints",
+        arg(&checkpoints),
+    ];
+    let mut job = holdfast(&[&arguments[..], &["--interval", "50ms"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Nobody reads the rows, so the subtask that writes them hangs, and the next checkpoint with it.
+    let pending = loop {
+        let report = run(&["status", "--json"]);
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap_or_default();
+        let hangs = |pending: &Value| {
+            let missing = &pending["missing"][0];
+            missing["for_ms"].as_u64().is_some_and(|ms| ms > 700) && missing["phase"].is_null()
+        };
+        if let Some(pending) = report["pending"]
+            .as_array()
+            .and_then(|all| all.iter().find(|one| hangs(one)))
+        {
+            break pending.clone();
+        }
+        assert!(job.try_wait().unwrap().is_none());
+    };
+    let missing = &pending["missing"][0];
+    assert_eq!(
+        (missing["subtask"].as_str(), missing["phase"].as_str()),
+        (Some("1.0"), None),
+        "{pending}"
+    );
+    assert_eq!(
+        (&pending["done"], &pending["subtasks"]),
+        (&1.into(), &2.into()),
+        "{pending}"
+    );
+    let (told, _) = ask(&["explain", "--checkpoint", &pending["id"].to_string()]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(
+        lines[0].contains(": waiting for acks for ") && lines[0].contains("1 of 2 subtasks done"),
+        "{told}"
+    );
+    assert!(
+        lines[1].starts_with("  1.0 count -> map -> stdout: no barrier has come for "),
+        "{told}"
+    );
+    let late = run(&["checkpoint", "--timeout", "100ms"]);
+    assert!(one_error_line(&late, NO_ANSWER).contains("goes on in the job"));
+    let mut rows = String::new();
+    job.stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut rows)
+        .unwrap();
+    assert_eq!(rows.lines().count(), 40_000);
+    assert!(job.wait().unwrap().success());
+}
+
+#[test]
 fn several_jobs_are_told_apart() {
     let place = Place::new();
     let (mut a, mut b) = (place.start(&["--job-id", "a"]), Place::new());

@@ -86,7 +86,13 @@ pub(crate) struct Missing {
     pub(crate) subtask: String,
     /// The names of its operators.
     pub(crate) operators: String,
-    /// What it is at, in one line, both of the above included.
+    /// How far it is, in words; `None` while no barrier has reached it.
+    pub(crate) phase: Option<String>,
+    /// For how long, in milliseconds.
+    pub(crate) for_ms: u64,
+    /// The subtasks in front of it whose barrier it waits for.
+    pub(crate) waits_for: Vec<String>,
+    /// All of it in one line for people.
     pub(crate) text: String,
 }
 

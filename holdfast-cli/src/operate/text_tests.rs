@@ -58,6 +58,7 @@ fn report() -> RunReport {
                 subtask: "1/1".into(),
                 operators: "count".into(),
                 text: "1/1 count: aligning for 0.2 s".into(),
+                ..Missing::default()
             }],
         }],
         history: vec![

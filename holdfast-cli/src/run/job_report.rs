@@ -86,6 +86,9 @@ fn missing(missing: &MissingSubtask) -> Missing {
     Missing {
         subtask: missing.task.to_string(),
         operators: missing.vertex.to_string(),
+        phase: missing.phase.as_ref().map(ToString::to_string),
+        for_ms: missing.for_ms,
+        waits_for: missing.waits_for.iter().map(ToString::to_string).collect(),
         text: missing.to_string(),
     }
 }
