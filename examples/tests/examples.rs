@@ -45,6 +45,12 @@ fn sessions_of_clicks_are_found_though_they_come_out_of_order() {
 }
 
 #[test]
+fn an_operator_is_simulated_through_crashes_and_keeps_its_answer() {
+    let said = run(env!("CARGO_BIN_EXE_simulate"));
+    assert!(said.contains("every answer right"), "{said}");
+}
+
+#[test]
 fn an_example_has_less_than_60_lines() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin");
     let mut seen = 0;
@@ -54,5 +60,5 @@ fn an_example_has_less_than_60_lines() {
         assert!(lines < 60, "{} has {lines} lines", path.display());
         seen += 1;
     }
-    assert_eq!(seen, 6);
+    assert_eq!(seen, 7);
 }

@@ -49,6 +49,7 @@ pub(crate) fn build(
     };
     let counts = lines
         .flat_map(|line: String| words(&line))
+        .persist_in_flight()
         .key_by_ref(|word| word)
         .process("count", CountWords::default());
     Ok(counts.map(|(word, count)| format!("{word},{count}")))

@@ -230,6 +230,57 @@ fn k_644_raw_and_managed_state_are_kept_apart() {
     }
 }
 
+#[test]
+fn k_645_records_in_flight_stay_where_they_are_when_the_parallelism_does() {
+    let mut old = with_operator(&[handle("a", &[]), handle("b", &[])]);
+    old[0].in_flight = vec![handle("flight a", &[("channels", Split, 3)])];
+    old[1].in_flight = vec![handle("flight b", &[("channels", Split, 1)])];
+    assert_eq!(deal(&old, 2), old);
+}
+
+#[test]
+fn k_646_k_647_records_in_flight_without_a_key_are_dealt_out_at_another_parallelism() {
+    let mut old = vec![OperatorSnapshot::default(); 3];
+    for (index, snapshot) in old.iter_mut().enumerate() {
+        snapshot.in_flight = vec![handle(
+            &format!("flight {index}"),
+            &[("channels", Split, 2)],
+        )];
+    }
+    for new in [1, 2, 4, 6] {
+        let dealt = deal(&old, new);
+        let elements = |snapshot: &OperatorSnapshot| -> usize {
+            let parts = snapshot.in_flight.iter().flat_map(|h| &h.states);
+            parts.map(|part| part.elements.len()).sum()
+        };
+        let each: Vec<usize> = dealt.iter().map(elements).collect();
+        assert_eq!(each.iter().sum::<usize>(), 6, "each goes to one of {new}");
+        let (least, most) = (each.iter().min().unwrap(), each.iter().max().unwrap());
+        assert!(most - least <= 1, "{each:?}");
+    }
+}
+
+#[test]
+fn k_590_k_649_k_650_keyed_records_in_flight_go_to_whoever_owns_their_key_group() {
+    let max = MaxParallelism::new(128).unwrap();
+    let KeyedHandle::KeyGroups(all) = groups("flight", max.all_groups()) else {
+        unreachable!("the handle is one of key groups")
+    };
+    let mut old = vec![OperatorSnapshot::default(); 3];
+    old[1].in_flight_keyed = vec![all];
+    for new in [2, 3, 4, 7] {
+        let dealt = deal(&old, new);
+        for (index, snapshot) in (0..).zip(&dealt) {
+            let subtask = Subtask {
+                index,
+                parallelism: new,
+            };
+            let range = max.range_of(subtask).unwrap();
+            assert_eq!(snapshot.in_flight_keyed[0].offsets.range(), range);
+        }
+    }
+}
+
 fn groups(name: &str, range: KeyGroupRange) -> KeyedHandle {
     let mut offsets = KeyGroupOffsets::new(range);
     for (group, offset) in range.iter().zip(1..) {

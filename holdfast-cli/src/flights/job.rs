@@ -61,6 +61,7 @@ pub(crate) fn build(
         .assign_watermarks(days_out_of_order * DAY_MS, |flight: &Flight| {
             flight.day * DAY_MS
         })
+        .persist_in_flight()
         .key_by_ref(|flight| &flight.carrier)
         .window(Tumbling::of(DAY_MS))
         .aggregate("delays", AddUp);

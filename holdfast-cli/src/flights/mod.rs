@@ -17,8 +17,10 @@ pub(crate) use carriers::Carriers;
 pub(crate) use job::{FlightsInput, build};
 pub(crate) use row::HEADER;
 
+use state_api::StateType;
+
 /// One flight, as far as the job needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, StateType)]
 pub(crate) struct Flight {
     /// The carrier's code.
     pub(crate) carrier: String,

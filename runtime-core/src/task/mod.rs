@@ -13,7 +13,7 @@ mod snapshot;
 mod snapshot_work;
 mod subtask;
 #[cfg(test)]
-mod subtask_tests;
+pub(crate) mod subtask_tests;
 
 pub use self::activity::{Activity, ActivityPhase};
 pub use self::core::{Begin, TaskCore};

@@ -288,7 +288,7 @@ impl Bench {
     }
 }
 
-fn environment(signal: Arc<Signal>, executor: Arc<dyn Executor>) -> Environment {
+pub(crate) fn environment(signal: Arc<Signal>, executor: Arc<dyn Executor>) -> Environment {
     let storage: Arc<dyn CheckpointStorage> = Arc::new(MemoryCheckpointStorage::new(1 << 20));
     Environment {
         job: JobId::new("job").expect("a name"),
