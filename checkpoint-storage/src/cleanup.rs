@@ -154,14 +154,19 @@ impl JobStore {
             }
         }
         let prefix = format!("{name}/");
+        // Looked at before anything is hashed: nearly all of a million objects lie elsewhere.
+        let inside = |object: &&ObjectHandle| {
+            object.root == Root::Own && object.path.as_str().starts_with(&prefix)
+        };
         let mut exclusive: HashSet<&ObjectHandle> = metadata
             .objects()
             .map(|used| used.object)
-            .filter(|object| object.root == Root::Own && object.path.as_str().starts_with(&prefix))
+            .filter(inside)
             .collect();
         for other in retained {
-            other.objects().for_each(|used| {
-                exclusive.remove(used.object);
+            let used = other.objects().map(|used| used.object);
+            used.filter(inside).for_each(|object| {
+                exclusive.remove(object);
             });
         }
         let mut exclusive: Vec<_> = exclusive.into_iter().cloned().collect();

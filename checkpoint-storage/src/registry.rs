@@ -1,6 +1,9 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 
-use state_api::{CheckpointId, Error, ObjectHandle, RelPath, Result, Root};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use state_api::{CheckpointId, Error, ObjectHandle, Result};
 
 use crate::metadata::CheckpointMetadata;
 
@@ -10,7 +13,9 @@ use crate::metadata::CheckpointMetadata;
 /// delete. Objects are told apart by name alone, which is never used twice; length and digest must agree.
 #[derive(Debug, Default)]
 pub struct SharedRegistry {
-    objects: HashMap<(Root, RelPath), Registered>,
+    /// By name; the name is part of the handle, which a map would hold a second time as its key.
+    objects: HashTable<Registered>,
+    hasher: RandomState,
     /// Objects first seen in a checkpoint up to this one belong to somebody else.
     not_owned: Option<CheckpointId>,
     /// Claimed checkpoints that go as a whole.
@@ -20,6 +25,8 @@ pub struct SharedRegistry {
 
 #[derive(Debug)]
 struct Registered {
+    /// Kept, so that growing does not touch a million names.
+    hash: u64,
     handle: ObjectHandle,
     created: CheckpointId,
     last_used: CheckpointId,
@@ -89,9 +96,15 @@ impl SharedRegistry {
                 Error::poisoned("the registry of shared objects is closed").with("object", object)
             );
         }
-        let key = (object.root.clone(), object.path.clone());
-        match self.objects.get_mut(&key) {
-            Some(known) => {
+        let hash = self.hash(object);
+        let slot = self.objects.entry(
+            hash,
+            |known| known.hash == hash && same_name(&known.handle, object),
+            |known| known.hash,
+        );
+        match slot {
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
                 if known.handle != *object {
                     return Err(Error::bug("two different objects were given one name")
                         .with("object", object));
@@ -100,13 +113,13 @@ impl SharedRegistry {
                 known.created = known.created.min(checkpoint);
                 Ok(Registration::Known)
             }
-            None => {
-                let registered = Registered {
+            Entry::Vacant(slot) => {
+                slot.insert(Registered {
+                    hash,
                     handle: object.clone(),
                     created: checkpoint,
                     last_used: checkpoint,
-                };
-                self.objects.insert(key, registered);
+                });
                 Ok(Registration::New)
             }
         }
@@ -144,7 +157,7 @@ impl SharedRegistry {
     pub fn unregister_unused(&mut self, lowest: CheckpointId) -> Unused {
         let mut unused = Unused::default();
         let (not_owned, held) = (self.not_owned, &mut self.held);
-        self.objects.retain(|_, known| {
+        self.objects.retain(|known| {
             if known.last_used >= lowest {
                 if held.contains(&known.created) {
                     unused.still_used.insert(known.created);
@@ -168,7 +181,7 @@ impl SharedRegistry {
     pub fn uses(&self, object: &ObjectHandle) -> Option<(CheckpointId, CheckpointId)> {
         let known = self
             .objects
-            .get(&(object.root.clone(), object.path.clone()))?;
+            .find(self.hash(object), |known| same_name(&known.handle, object))?;
         Some((known.created, known.last_used))
     }
 
@@ -188,4 +201,12 @@ impl SharedRegistry {
     pub fn close(&mut self) {
         self.closed = true;
     }
+
+    fn hash(&self, object: &ObjectHandle) -> u64 {
+        self.hasher.hash_one((&object.root, &object.path))
+    }
+}
+
+fn same_name(a: &ObjectHandle, b: &ObjectHandle) -> bool {
+    a.path == b.path && a.root == b.root
 }

@@ -5,7 +5,7 @@ use state_api::wire::{put_bytes, put_varint};
 use state_api::{OperatorSnapshot, Result, SnapshotKind};
 
 use super::handles::HandleWriter;
-use super::section::{Body, put_sections};
+use super::section::{Body, Sequence};
 use super::{CheckpointMetadata, FORMAT_VERSION, OperatorMetadata, OwnRoot, SubtaskMetadata, tags};
 use crate::digest::digest_of;
 
@@ -52,19 +52,21 @@ impl CheckpointMetadata {
         operators.sort_unstable_by_key(|operator| &operator.uid);
         for operator in operators {
             let body = operator
-                .encode(&roots)
+                .sections(&roots)
                 .map_err(|e| e.with("operator", &operator.uid))?;
-            sections.push(Body::required(tags::file::OPERATOR, body));
+            sections.push(Body::of_sections(tags::file::OPERATOR, body));
         }
+        let sections = Sequence::new(sections, &self.unknown);
 
-        let mut out = Vec::new();
+        let header = HEADER_LEN + 1 + self.writer.len();
+        let mut out = Vec::with_capacity(header + sections.len() + DIGEST_LEN);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 8]);
         // At most 255 bytes: checked.
         out.push(self.writer.len() as u8);
         out.extend_from_slice(self.writer.as_bytes());
-        put_sections(&mut out, &sections, &self.unknown);
+        sections.put(&mut out);
         let len = (out.len() + DIGEST_LEN) as u64;
         out[10..HEADER_LEN].copy_from_slice(&len.to_le_bytes());
         let digest = digest_of(&out);
@@ -106,7 +108,7 @@ impl CheckpointMetadata {
 }
 
 impl OperatorMetadata {
-    fn encode(&self, roots: &HashMap<&str, u64>) -> Result<Vec<u8>> {
+    fn sections(&self, roots: &HashMap<&str, u64>) -> Result<Sequence<'_>> {
         let mut handles = HandleWriter::new(roots);
         let mut sections = Vec::new();
         let mut identity = Vec::new();
@@ -127,10 +129,8 @@ impl OperatorMetadata {
         let mut subtasks: Vec<_> = self.subtasks.iter().collect();
         subtasks.sort_unstable_by_key(|subtask| subtask.index);
         for subtask in subtasks {
-            sections.push(Body::required(
-                tags::operator::SUBTASK,
-                subtask.encode(&mut handles)?,
-            ));
+            let body = subtask.sections(&mut handles)?;
+            sections.push(Body::of_sections(tags::operator::SUBTASK, body));
         }
         if handles.state_count() > 0 {
             let mut table = Vec::new();
@@ -138,14 +138,12 @@ impl OperatorMetadata {
             table.append(&mut handles.table);
             sections.push(Body::required(tags::operator::STATES, table));
         }
-        let mut out = Vec::new();
-        put_sections(&mut out, &sections, &self.unknown);
-        Ok(out)
+        Ok(Sequence::new(sections, &self.unknown))
     }
 }
 
 impl SubtaskMetadata {
-    fn encode(&self, handles: &mut HandleWriter<'_>) -> Result<Vec<u8>> {
+    fn sections(&self, handles: &mut HandleWriter<'_>) -> Result<Sequence<'_>> {
         let mut identity = Vec::new();
         put_varint(&mut identity, u64::from(self.index));
         identity.push(u8::from(self.finished));
@@ -161,6 +159,7 @@ impl SubtaskMetadata {
         let mut add = |tag, write: &mut dyn FnMut(&mut Vec<u8>) -> Result<()>| {
             let mut body = Vec::new();
             write(&mut body)?;
+            body.shrink_to_fit();
             sections.push(Body::required(tag, body));
             Ok(())
         };
@@ -194,8 +193,6 @@ impl SubtaskMetadata {
                 handles.operator_state(body, handle)
             })?;
         }
-        let mut out = Vec::new();
-        put_sections(&mut out, &sections, &self.unknown);
-        Ok(out)
+        Ok(Sequence::new(sections, &self.unknown))
     }
 }

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use state_api::wire::{get_len, get_u8, get_varint, put_varint, take};
 use state_api::{Error, ErrorKind, Result};
@@ -16,48 +18,103 @@ pub struct RawSection {
 }
 
 /// A section about to be written.
-pub(super) struct Body {
+pub(super) struct Body<'a> {
     tag: u32,
     required: bool,
-    bytes: Vec<u8>,
+    content: Content<'a>,
 }
 
-impl Body {
+/// What stands in a section.
+enum Content<'a> {
+    Bytes(Cow<'a, [u8]>),
+    Sections(Sequence<'a>),
+}
+
+impl<'a> Body<'a> {
     /// Makes a section that readers must know.
     pub(super) fn required(tag: u32, bytes: Vec<u8>) -> Self {
         Self {
             tag,
             required: true,
-            bytes,
+            content: Content::Bytes(bytes.into()),
+        }
+    }
+
+    /// Makes a section of sections that readers must know.
+    pub(super) fn of_sections(tag: u32, sections: Sequence<'a>) -> Self {
+        Self {
+            tag,
+            required: true,
+            content: Content::Sections(sections),
         }
     }
 
     /// Makes a section that readers may skip.
-    pub(super) fn optional(tag: u32, bytes: Vec<u8>) -> Self {
+    pub(super) fn optional(tag: u32, bytes: impl Into<Cow<'a, [u8]>>) -> Self {
         Self {
             tag,
             required: false,
-            bytes,
+            content: Content::Bytes(bytes.into()),
+        }
+    }
+
+    fn content_len(&self) -> usize {
+        match &self.content {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Sections(sections) => sections.len,
         }
     }
 }
 
-/// Appends sections in ascending order of their tags, the unknown ones among them.
-pub(super) fn put_sections(out: &mut Vec<u8>, known: &[Body], unknown: &[RawSection]) {
-    let known = known
-        .iter()
-        .map(|body| (body.tag, body.required, body.bytes.as_slice()));
-    let unknown = unknown
-        .iter()
-        .map(|raw| (raw.tag, false, raw.bytes.as_ref()));
-    let mut all: Vec<_> = known.chain(unknown).collect();
-    all.sort_by_key(|(tag, ..)| *tag);
-    for (tag, required, bytes) in all {
-        put_varint(out, u64::from(tag));
-        out.push(if required { REQUIRED } else { 0 });
-        put_varint(out, bytes.len() as u64);
-        out.extend_from_slice(bytes);
+/// Sections about to be written one after the other.
+///
+/// They are put together once, at the very end: metadata of a million objects is some hundred megabytes, too many to be
+/// copied from level to level.
+pub(super) struct Sequence<'a> {
+    sections: Vec<Body<'a>>,
+    len: usize,
+}
+
+impl<'a> Sequence<'a> {
+    /// Puts sections in ascending order of their tags, the unknown ones among them.
+    pub(super) fn new(mut sections: Vec<Body<'a>>, unknown: &'a [RawSection]) -> Self {
+        let unknown = unknown
+            .iter()
+            .map(|raw| Body::optional(raw.tag, raw.bytes.as_ref()));
+        sections.extend(unknown);
+        sections.sort_by_key(|body| body.tag);
+        let len = sections.iter().map(|body| {
+            let len = body.content_len();
+            varint_len(u64::from(body.tag)) + 1 + varint_len(len as u64) + len
+        });
+        Self {
+            len: len.sum(),
+            sections,
+        }
     }
+
+    /// Returns the number of bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Appends the sections; each is given up as soon as it stands there.
+    pub(super) fn put(self, out: &mut Vec<u8>) {
+        for body in self.sections {
+            put_varint(out, u64::from(body.tag));
+            out.push(if body.required { REQUIRED } else { 0 });
+            put_varint(out, body.content_len() as u64);
+            match body.content {
+                Content::Bytes(bytes) => out.extend_from_slice(&bytes),
+                Content::Sections(sections) => sections.put(out),
+            }
+        }
+    }
+}
+
+fn varint_len(value: u64) -> usize {
+    let bits = u64::BITS - value.leading_zeros();
+    bits.div_ceil(7).max(1) as usize
 }
 
 /// A section as it was read.
