@@ -7,10 +7,12 @@ use managed_state::operator::OperatorStates;
 use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
 
 use super::environment::Environment;
-use super::gate::{Advance, Gate, Polled, Port, Valve};
+use super::gate::Gate;
 use super::key_selector::{Keyed, KeyedPort};
 use super::keyed_core::KeyedCore;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
+use super::port::{Polled, Port};
+use super::valve::{Advance, Valve};
 use crate::channel::Barrier;
 use crate::operator::{BroadcastOperator, BroadcastSide, Out};
 use crate::record::NO_TIMESTAMP;

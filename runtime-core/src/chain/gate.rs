@@ -4,16 +4,13 @@ use std::sync::Arc;
 use state_api::{CheckpointId, Clock, Error, KeyGroupRange, OperatorUid, Result};
 
 use super::environment::Environment;
-use super::in_flight::{Recording, RecordsInFlight, Recover, SharedCodec};
+use super::in_flight::{Recording, RecordsInFlight, Recover};
 use crate::alignment::{
     AlignmentReport, Arrival, CountedBarriers, Decision, ExactlyOnceBarriers, GiveUp,
 };
-use crate::channel::{
-    BATCH_RECORDS, Barrier, BarrierMode, Element, Received, Receiver, Signal, Urgent,
-};
+use crate::channel::{Barrier, Signal};
 use crate::config::CheckpointMode;
 use crate::execution::{Failpoint, Failpoints};
-use crate::record::{END_OF_TIME, Timed};
 use crate::task::ActivityPhase;
 
 /// A checkpoint event that the inputs have agreed on.
@@ -47,7 +44,7 @@ pub(crate) struct Gate {
     overtake: Option<CheckpointId>,
     /// For the newest checkpoint of which a barrier came: where they cut, by channel.
     passed: Passed,
-    recording: Option<Recording>,
+    pub(super) recording: Option<Recording>,
     /// The checkpoint whose recording has just ended.
     recorded: Option<CheckpointId>,
     /// Barriers came in since somebody asked.
@@ -101,7 +98,7 @@ impl Gate {
         &mut self,
         uid: Option<&OperatorUid>,
         env: &Environment,
-        ports: &mut [&mut dyn Ports],
+        ports: &mut [&mut dyn InputPort],
     ) -> Result<()> {
         let Some(uid) = uid else { return Ok(()) };
         if ports.iter().all(|port| port.fingerprint().is_some()) {
@@ -113,7 +110,7 @@ impl Gate {
     }
 
     /// Takes in what does not wait in line, and returns the next cut; to be called at the start of each turn.
-    pub(crate) fn attend(&mut self, ports: &mut [&mut dyn Ports]) -> Option<Cut> {
+    pub(crate) fn attend(&mut self, ports: &mut [&mut dyn InputPort]) -> Option<Cut> {
         if self.cuts.is_empty() {
             for port in ports.iter_mut() {
                 port.receive_urgent(self);
@@ -131,6 +128,11 @@ impl Gate {
             }
         }
         self.cuts.pop_front()
+    }
+
+    /// Returns whether there is a cut to be taken.
+    pub(super) fn has_cut(&self) -> bool {
+        !self.cuts.is_empty()
     }
 
     /// Returns a cut that a port's poll came upon.
@@ -164,7 +166,7 @@ impl Gate {
     pub(crate) fn record_in_flight(
         &mut self,
         id: CheckpointId,
-        ports: &mut [&mut dyn Ports],
+        ports: &mut [&mut dyn InputPort],
     ) -> Option<RecordsInFlight> {
         let (uid, range) = self.persists.clone()?;
         let fingerprints: Option<Vec<u64>> = ports.iter().map(|port| port.fingerprint()).collect();
@@ -248,7 +250,7 @@ impl Gate {
         }
     }
 
-    fn is_blocked(&self, channel: usize) -> bool {
+    pub(super) fn is_blocked(&self, channel: usize) -> bool {
         match &self.barriers {
             Barriers::ExactlyOnce(barriers) => barriers.is_blocked(channel),
             Barriers::Counted(_) => false,
@@ -256,7 +258,7 @@ impl Gate {
     }
 
     /// Returns the recording if what a channel brings belongs in it.
-    fn recording_of(&mut self, channel: usize) -> Option<&mut Recording> {
+    pub(super) fn recording_of(&mut self, channel: usize) -> Option<&mut Recording> {
         match &self.barriers {
             Barriers::ExactlyOnce(barriers) if barriers.is_recording(channel) => {
                 self.recording.as_mut()
@@ -265,7 +267,7 @@ impl Gate {
         }
     }
 
-    fn processed(&mut self, bytes: usize) {
+    pub(super) fn processed(&mut self, bytes: usize) {
         match &mut self.barriers {
             Barriers::ExactlyOnce(barriers) => barriers.processed(bytes as u64),
             Barriers::Counted(counted) => counted.processed(bytes as u64),
@@ -273,14 +275,14 @@ impl Gate {
     }
 
     /// Returns where the barrier of the recording cut a channel, if it has come.
-    fn cut_of(&self, channel: usize) -> Option<u64> {
+    pub(super) fn cut_of(&self, channel: usize) -> Option<u64> {
         let recording = self.recording.as_ref()?;
         let same = self.passed.id == recording.id.0;
         self.passed.cuts[channel].filter(|_| same)
     }
 
     /// Takes a barrier; the elements of its channel from number `cut` on come after it.
-    fn passed(&mut self, channel: usize, barrier: Barrier, cut: u64) {
+    pub(super) fn passed(&mut self, channel: usize, barrier: Barrier, cut: u64) {
         if barrier.id.0 > self.passed.id {
             self.passed.id = barrier.id.0;
             self.passed.cuts.fill(None);
@@ -292,7 +294,7 @@ impl Gate {
         self.on(Arrival::Barrier { channel, barrier });
     }
 
-    fn on(&mut self, arrival: Arrival) {
+    pub(super) fn on(&mut self, arrival: Arrival) {
         let was_aligning = self.is_aligning();
         self.news = true;
         match &mut self.barriers {
@@ -333,7 +335,7 @@ impl Gate {
 }
 
 /// A port as the gate sees it, whatever it carries.
-pub(crate) trait Ports: Recover {
+pub(crate) trait InputPort: Recover {
     /// Lets barriers overtake what is queued.
     fn let_overtake(&mut self);
 
@@ -345,387 +347,4 @@ pub(crate) trait Ports: Recover {
 
     /// Records all that is queued and not processed, up to the barriers.
     fn record_queued(&mut self, gate: &mut Gate);
-}
-
-/// The watermark of several channels: the least of those that are not idle.
-#[derive(Debug)]
-pub(crate) struct Valve {
-    /// Last watermark, and whether the channel is idle.
-    channels: Vec<(i64, bool)>,
-    sent: i64,
-    sent_idle: bool,
-}
-
-/// What the channels together say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Advance {
-    Nothing,
-    Watermark(i64),
-    Idle,
-}
-
-impl Valve {
-    pub(crate) fn new(channels: usize) -> Self {
-        Self {
-            channels: vec![(i64::MIN, false); channels],
-            sent: i64::MIN,
-            sent_idle: false,
-        }
-    }
-
-    pub(crate) fn watermark(&mut self, channel: usize, time: i64) -> Advance {
-        let (last, idle) = &mut self.channels[channel];
-        *last = (*last).max(time);
-        *idle = false;
-        self.advance()
-    }
-
-    #[inline]
-    pub(crate) fn active(&mut self, channel: usize) {
-        self.channels[channel].1 = false;
-        self.sent_idle = false;
-    }
-
-    pub(crate) fn idle(&mut self, channel: usize) -> Advance {
-        self.channels[channel].1 = true;
-        self.advance()
-    }
-
-    fn advance(&mut self) -> Advance {
-        // A channel at the end of time holds nobody back, and does not speak for those that are merely idle.
-        let awake = self
-            .channels
-            .iter()
-            .filter(|(time, idle)| !idle && *time != END_OF_TIME);
-        let least = awake.map(|(time, _)| *time).min();
-        let all_ended = self.channels.iter().all(|(time, _)| *time == END_OF_TIME);
-        let least = if all_ended { Some(END_OF_TIME) } else { least };
-        match least {
-            None if self.sent_idle => Advance::Nothing,
-            None => {
-                self.sent_idle = true;
-                Advance::Idle
-            }
-            Some(time) if time > self.sent => {
-                self.sent = time;
-                self.sent_idle = false;
-                Advance::Watermark(time)
-            }
-            Some(_) => Advance::Nothing,
-        }
-    }
-}
-
-/// What the channels of a port bring next.
-pub(crate) enum Polled {
-    /// Records, to be taken by [`Port::next_record`].
-    Records,
-    /// Event time advanced.
-    Watermark(i64),
-    /// All channels are idle.
-    Idle,
-    /// The inputs agreed on a cut: ask the gate.
-    Cut,
-    /// The last channel brought its end.
-    Ended,
-    /// Nothing for now.
-    Nothing,
-}
-
-/// The input channels of one edge.
-pub(crate) struct Port<T> {
-    receivers: Vec<Receiver<Timed<T>>>,
-    /// Number of the first channel within the gate.
-    first: usize,
-    closed: Vec<bool>,
-    ended: Vec<bool>,
-    cursor: usize,
-    batch: VecDeque<Timed<T>>,
-    /// The channel that the batch came from; `None` for restored records.
-    batch_from: Option<usize>,
-    valve: Valve,
-    /// Its place among the ports of the chain.
-    number: u8,
-    /// Makes records in flight part of a checkpoint.
-    codec: Option<SharedCodec<T>>,
-    /// Restored records that were in flight; before everything else.
-    recovered: VecDeque<Vec<Timed<T>>>,
-    /// By channel, the number of the first element that is not recorded.
-    recorded: Vec<u64>,
-}
-
-impl<T> Port<T> {
-    pub(crate) fn new(receivers: Vec<Receiver<Timed<T>>>, first: usize) -> Self {
-        let channels = receivers.len();
-        Self {
-            receivers,
-            first,
-            closed: vec![false; channels],
-            ended: vec![false; channels],
-            cursor: 0,
-            batch: VecDeque::new(),
-            batch_from: None,
-            valve: Valve::new(channels),
-            number: 0,
-            codec: None,
-            recovered: VecDeque::new(),
-            recorded: vec![0; channels],
-        }
-    }
-
-    /// Makes records in flight part of checkpoints, as those of port `number` of the chain.
-    pub(crate) fn persisted(mut self, number: u8, codec: Option<SharedCodec<T>>) -> Self {
-        (self.number, self.codec) = (number, codec);
-        self
-    }
-
-    #[inline]
-    pub(crate) fn next_record(&mut self) -> Option<Timed<T>> {
-        self.batch.pop_front()
-    }
-
-    /// Iterates over the records of the batch that are not taken yet.
-    #[inline]
-    pub(crate) fn ahead(&self) -> impl ExactSizeIterator<Item = &T> {
-        self.batch.iter().map(|record| &record.value)
-    }
-
-    pub(crate) fn has_records(&self) -> bool {
-        !self.batch.is_empty()
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.iter().all(|ended| *ended)
-    }
-
-    /// Gives the memory of the last batch back to where it came from.
-    fn recycle(&mut self) {
-        if self.batch.capacity() > 0 && self.batch.is_empty() {
-            let spent = std::mem::take(&mut self.batch).into();
-            if let Some(channel) = self.batch_from {
-                self.receivers[channel].recycle(spent);
-            }
-        }
-    }
-
-    /// Records a batch that was taken from a channel, if it belongs to a checkpoint and was not recorded when it was queued.
-    fn record_taken(&mut self, channel: usize, records: &[Timed<T>], gate: &mut Gate) {
-        let number = self.receivers[channel].taken() - 1;
-        if let Some(recording) = gate.recording_of(self.first + channel)
-            && let Some(codec) = &self.codec
-            && number >= self.recorded[channel]
-        {
-            for record in records {
-                recording.push(self.number, record, codec.as_ref());
-            }
-            self.recorded[channel] = number + 1;
-        }
-    }
-
-    /// Records what is queued on a channel before the barrier of a recording that goes on, or all if that has not come.
-    fn record_channel(&mut self, channel: usize, cut: Option<u64>, gate: &mut Gate) {
-        let (Some(codec), Some(recording)) = (&self.codec, &mut gate.recording) else {
-            return;
-        };
-        let receiver = &self.receivers[channel];
-        self.recorded[channel] =
-            receiver.read_before(recording.id, self.recorded[channel], cut, |records| {
-                for record in records {
-                    recording.push(self.number, record, codec.as_ref());
-                }
-            });
-    }
-
-    /// Takes the next element of some channel that is not blocked; the records of the last one must have been taken.
-    pub(crate) fn poll(&mut self, gate: &mut Gate) -> Polled {
-        self.recycle();
-        if let Some(records) = self.recovered.pop_front() {
-            (self.batch, self.batch_from) = (records.into(), None);
-            return Polled::Records;
-        }
-        let channels = self.receivers.len();
-        let mut empty = 0;
-        while empty < channels {
-            let channel = self.cursor;
-            let global = self.first + channel;
-            let received = if self.closed[channel] || gate.is_blocked(global) {
-                Received::Empty
-            } else {
-                self.receivers[channel].receive()
-            };
-            let element = match received {
-                Received::Element(element) => element,
-                Received::Empty => {
-                    self.cursor = (channel + 1) % channels;
-                    empty += 1;
-                    continue;
-                }
-                Received::Closed => {
-                    self.closed[channel] = true;
-                    gate.on(Arrival::EndOfPartition { channel: global });
-                    if !gate.cuts.is_empty() {
-                        return Polled::Cut;
-                    }
-                    continue;
-                }
-            };
-            let advance = match element {
-                Element::Batch(records) => {
-                    // After each batch another channel has its turn, so that none starves.
-                    self.cursor = (channel + 1) % channels;
-                    gate.processed(records.len() * size_of::<T>());
-                    self.record_taken(channel, &records, gate);
-                    self.valve.active(channel);
-                    (self.batch, self.batch_from) = (records.into(), Some(channel));
-                    return Polled::Records;
-                }
-                Element::Watermark(time) => self.valve.watermark(channel, time),
-                Element::Idle => self.valve.idle(channel),
-                Element::Barrier(barrier) => {
-                    // In line: all that came before it was taken.
-                    gate.passed(global, barrier, self.receivers[channel].taken());
-                    Advance::Nothing
-                }
-                Element::CancelMarker(id) => {
-                    gate.on(Arrival::Cancel {
-                        channel: global,
-                        id,
-                    });
-                    Advance::Nothing
-                }
-                Element::EndOfInput => {
-                    self.ended[channel] = true;
-                    if self.has_ended() {
-                        return Polled::Ended;
-                    }
-                    Advance::Nothing
-                }
-            };
-            if !gate.cuts.is_empty() {
-                return Polled::Cut;
-            }
-            match advance {
-                Advance::Watermark(time) => return Polled::Watermark(time),
-                Advance::Idle => return Polled::Idle,
-                Advance::Nothing => empty = 0,
-            }
-        }
-        Polled::Nothing
-    }
-}
-
-impl<T> Recover for Port<T> {
-    fn fingerprint(&self) -> Option<u64> {
-        self.codec.as_ref().map(|codec| codec.fingerprint())
-    }
-
-    fn recover(&mut self, time: i64, record: &mut &[u8]) -> Result<()> {
-        let codec = self
-            .codec
-            .as_ref()
-            .ok_or_else(|| Error::bug("a port without codec is given records"))?;
-        let value = codec.decode(record)?;
-        let record = Timed { value, time };
-        match self.recovered.back_mut() {
-            Some(batch) if batch.len() < BATCH_RECORDS => batch.push(record),
-            _ => self.recovered.push_back(vec![record]),
-        }
-        Ok(())
-    }
-}
-
-impl<T> Ports for Port<T> {
-    fn let_overtake(&mut self) {
-        self.receivers.iter().for_each(Receiver::let_overtake);
-    }
-
-    fn receive_urgent(&mut self, gate: &mut Gate) {
-        for channel in 0..self.receivers.len() {
-            let global = self.first + channel;
-            while let Some(urgent) = self.receivers[channel].receive_urgent() {
-                match urgent {
-                    Urgent::Announced(barrier) => gate.on(Arrival::Announced {
-                        channel: global,
-                        barrier,
-                    }),
-                    Urgent::Barrier { barrier, cut } => self.passed(channel, barrier, cut, gate),
-                }
-            }
-        }
-    }
-
-    fn pull_barriers(&mut self, id: CheckpointId, gate: &mut Gate) {
-        for channel in 0..self.receivers.len() {
-            if let Some((mut barrier, cut)) = self.receivers[channel].pull_barrier(id) {
-                barrier.mode = BarrierMode::Unaligned;
-                self.passed(channel, barrier, cut, gate);
-            }
-        }
-    }
-
-    fn record_queued(&mut self, gate: &mut Gate) {
-        if let (Some(codec), Some(recording)) = (&self.codec, &mut gate.recording) {
-            let waiting = self.batch.iter().chain(self.recovered.iter().flatten());
-            waiting.for_each(|record| recording.push(self.number, record, codec.as_ref()));
-        }
-        self.recorded.fill(0);
-        for channel in 0..self.receivers.len() {
-            let cut = gate.cut_of(self.first + channel);
-            self.record_channel(channel, cut, gate);
-        }
-    }
-}
-
-impl<T> Port<T> {
-    /// Takes a barrier that overtook: with it, all that comes before it is known.
-    fn passed(&mut self, channel: usize, barrier: Barrier, cut: u64, gate: &mut Gate) {
-        let global = self.first + channel;
-        if gate
-            .recording_of(global)
-            .is_some_and(|r| r.id == barrier.id)
-        {
-            self.record_channel(channel, Some(cut), gate);
-        }
-        gate.passed(global, barrier, cut);
-    }
-}
-
-#[cfg(test)]
-impl<T> Port<T> {
-    /// Takes the restored records out.
-    pub(crate) fn take_recovered(&mut self) -> impl Iterator<Item = Timed<T>> {
-        std::mem::take(&mut self.recovered).into_iter().flatten()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_watermark_is_the_least_of_the_channels_that_are_not_idle() {
-        let mut valve = Valve::new(3);
-        assert_eq!(valve.watermark(0, 10), Advance::Nothing);
-        assert_eq!(valve.watermark(1, 7), Advance::Nothing);
-        assert_eq!(valve.idle(2), Advance::Watermark(7));
-        assert_eq!(valve.watermark(1, 5), Advance::Nothing);
-        assert_eq!(valve.watermark(1, 20), Advance::Watermark(10));
-        valve.active(2);
-        assert_eq!(valve.watermark(0, 30), Advance::Nothing);
-        assert_eq!(valve.watermark(2, 15), Advance::Watermark(15));
-    }
-
-    #[test]
-    fn idle_is_said_once_and_the_end_of_time_only_by_all() {
-        let mut valve = Valve::new(2);
-        assert_eq!(valve.idle(0), Advance::Nothing);
-        assert_eq!(valve.idle(1), Advance::Idle);
-        assert_eq!(valve.idle(1), Advance::Nothing);
-        assert_eq!(valve.watermark(0, END_OF_TIME), Advance::Nothing);
-        assert_eq!(valve.watermark(1, 4), Advance::Watermark(4));
-        assert_eq!(
-            valve.watermark(1, END_OF_TIME),
-            Advance::Watermark(END_OF_TIME)
-        );
-    }
 }

@@ -7,7 +7,8 @@ use futures_util::FutureExt;
 use state_api::{CancelToken, ErrorKind, Executor, ManualClock};
 
 use super::*;
-use crate::chain::gate::{Cut, Gate, Polled, Port};
+use crate::chain::gate::{Cut, Gate};
+use crate::chain::port::{Polled, Port};
 use crate::channel::{Barrier, BarrierMode, BatchWriter, Element, Signal, channel};
 use crate::task::subtask_tests::environment;
 use crate::testing::StepExecutor;
@@ -116,7 +117,7 @@ impl Bench {
             matches!(cut, Some(Cut::Snapshot { barrier, unaligned: true, .. }) if barrier.id.0 == id),
             "{cut:?}"
         );
-        let ports: &mut [&mut dyn crate::chain::gate::Ports] = &mut [&mut self.port];
+        let ports: &mut [&mut dyn crate::chain::gate::InputPort] = &mut [&mut self.port];
         self.gate.record_in_flight(CheckpointId(id), ports).unwrap()
     }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use state_api::{KeyHash, StateKey};
 
-use super::gate::Port;
+use super::port::Port;
 use crate::operator::Side;
 
 /// Makes the key of a record.

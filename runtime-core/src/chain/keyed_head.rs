@@ -6,11 +6,12 @@ use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
 
 use super::environment::Environment;
-use super::gate::{Gate, Polled, Ports};
+use super::gate::{Gate, InputPort};
 use super::in_flight::{self, RecordsInFlight};
 use super::key_selector::{Keyed, KeyedPort};
 use super::keyed_core::KeyedCore;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
+use super::port::Polled;
 use crate::channel::Barrier;
 use crate::operator::{KeyedOperator, Out};
 use crate::record::NO_TIMESTAMP;
@@ -195,7 +196,7 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
         Box::pin(async move {
             self.next.open(env).await?;
             let operator = &mut self.operator;
-            let ports: &mut [&mut dyn Ports] = &mut [&mut self.port.records];
+            let ports: &mut [&mut dyn InputPort] = &mut [&mut self.port.records];
             self.gate.let_overtake(Some(self.core.uid()), env, ports)?;
             let result = async {
                 if let Some(raw) = self.core.restored_raw(env).await? {

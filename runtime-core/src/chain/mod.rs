@@ -15,9 +15,11 @@ pub(crate) mod keyed_head;
 pub(crate) mod link;
 pub(crate) mod outputs;
 pub(crate) mod plain_head;
+pub(crate) mod port;
 pub(crate) mod sinks;
 pub(crate) mod source_head;
 pub(crate) mod stateless;
+pub(crate) mod valve;
 pub(crate) mod watermarks;
 #[cfg(test)]
 mod watermarks_tests;

@@ -5,9 +5,10 @@ use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Result};
 
 use super::environment::Environment;
-use super::gate::{Gate, Polled, Port};
+use super::gate::Gate;
 use super::in_flight::{self, RecordsInFlight};
 use super::link::{Control, Head, Link, Turn};
+use super::port::{Polled, Port};
 use crate::record::Record;
 
 /// The start of a chain behind an exchange without keys: passes on what comes in.

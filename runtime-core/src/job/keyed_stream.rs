@@ -8,12 +8,13 @@ use super::stream::{Consumers, build_links, exchange, inputs_of, receivers_of};
 use super::{Stream, WindowedStream};
 use crate::chain::broadcast_head::BroadcastHead;
 use crate::chain::environment::Environment;
-use crate::chain::gate::{Gate, Port};
+use crate::chain::gate::Gate;
 use crate::chain::in_flight::{KeyedCodec, SharedCodec, SidesCodec};
 use crate::chain::key_selector::{KeySelector, Keyed, KeyedPort};
 use crate::chain::keyed_core::KeyedCore;
 use crate::chain::keyed_head::KeyedHead;
 use crate::chain::outputs::{ByKey, ToAll, Wrapped};
+use crate::chain::port::Port;
 use crate::coordinator::Connection;
 use crate::operator::{
     BroadcastOperator, KeyedOperator, Side, TwoInputOperator, TwoInputs, Windows,
