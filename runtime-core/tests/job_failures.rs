@@ -2,19 +2,21 @@
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 mod job_support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use job_support::{
-    Count, Items, Ledger, expected, lines, parts, settings, totals, with_memory, wordcount, words,
+    Count, Items, Ledger, asking, expected, lines, now, parts, settings, totals, with_memory,
+    wordcount, words,
 };
 use runtime_core::coordinator::JobStatus;
+use runtime_core::execution::{CheckpointDone, Reply, SavepointFormat};
 use runtime_core::restart::RestartStrategy;
 use runtime_core::testing::Driver;
 use runtime_core::{
     ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobParts, LocalExecution, RestoreFrom,
 };
-use state_api::{ErrorKind, JobId, SystemClock};
+use state_api::{Error, ErrorKind, JobId, SystemClock};
 
 /// A word count whose flat map fails when the shared countdown reaches zero.
 fn failing(
@@ -232,4 +234,76 @@ fn a_cancelled_job_ends_without_committing() {
     handle.cancel();
     assert_eq!(handle.wait().unwrap().status, JobStatus::Cancelled);
     assert!(ledger.records().is_empty());
+}
+
+/// Two pipelines, one of which has little to do; the other fails once after `armed` is set.
+fn uneven(
+    short: (&[String], &Ledger<(String, u64)>),
+    long: (&[String], &Ledger<(String, u64)>),
+    parallelism: u32,
+    armed: &Arc<AtomicBool>,
+) -> Job {
+    let job = Job::new("wordcount").parallelism(parallelism);
+    for (name, (lines, ledger), breaks) in [("short", short, false), ("long", long, true)] {
+        let (armed, failed) = (Arc::clone(armed), AtomicBool::new(false));
+        job.source(
+            &format!("{name} lines"),
+            Items::new(lines.to_vec(), 1 + 3 * u64::from(breaks)),
+        )
+        .try_map(move |line: String| {
+            let due = breaks && armed.load(Ordering::Relaxed);
+            if due && !failed.swap(true, Ordering::Relaxed) {
+                return Err(Error::user("on purpose"));
+            }
+            Ok(line)
+        })
+        .flat_map(words)
+        .key_by(|word: &String| word.clone())
+        .process(&format!("{name} count"), Count::default())
+        .sink_exactly_once(&format!("{name} out"), ledger.clone());
+    }
+    job
+}
+
+#[test]
+fn k_628_k_766_what_had_ended_before_a_checkpoint_is_not_run_again_at_any_parallelism() {
+    for (seed, after) in [(1, 2), (2, 1), (3, 4), (4, 3)] {
+        let (few, many) = (lines(10), lines(3000));
+        let (short, long) = (Ledger::new(), Ledger::new());
+        let (parts, _) = with_memory(parts());
+        let armed = Arc::new(AtomicBool::new(false));
+        let mut driver = Driver::new(seed).budget(4);
+        let (reply, ours) = (Arc::default(), Arc::clone(&armed));
+        let savepoint: Arc<Mutex<Option<Reply<CheckpointDone>>>> = Arc::clone(&reply);
+        let first = asking(&driver, parts.clone(), move |control, event| {
+            if let JobEvent::CheckpointCompleted(stats) = event {
+                // The short input is long over.
+                match (stats.id.0, stats.kind) {
+                    (2, _) => ours.store(true, Ordering::Relaxed),
+                    (4, _) => {
+                        let format = SavepointFormat::Canonical;
+                        let stop = control.stop_with_savepoint(false, None, format);
+                        *savepoint.lock().unwrap() = Some(stop);
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let job = |parallelism| {
+            let (short, long) = ((few.as_slice(), &short), (many.as_slice(), &long));
+            uneven(short, long, parallelism, &armed)
+        };
+        let outcome = driver.run(&job(2), &settings(10), first).unwrap();
+        assert_eq!(outcome.restarts, 1, "seed {seed}");
+        let done = now(reply.lock().unwrap().take().unwrap()).unwrap();
+        assert_eq!(totals(&short.records()), expected(&few), "seed {seed}");
+        let settings = ExecutionSettings {
+            restore: RestoreFrom::Path(done.path.unwrap()),
+            ..settings(10)
+        };
+        armed.store(false, Ordering::Relaxed);
+        driver.run(&job(after), &settings, parts).unwrap();
+        assert_eq!(totals(&short.records()), expected(&few), "seed {seed}");
+        assert_eq!(totals(&long.records()), expected(&many), "seed {seed}");
+    }
 }
