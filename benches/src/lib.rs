@@ -18,6 +18,7 @@
 //! | `ratios`, `operations` | single operations |
 //! | `stalls`, `writers`, `snapshots`, `cuts`, `memory`, `capture` | everything around snapshots and memory |
 //! | `job` | a whole job |
+//! | `scale` | the coordinator's side of a checkpoint of very many subtasks |
 //! | `peer` | running the peer harness and reading its lines |
 pub mod capture;
 pub mod cuts;
@@ -30,6 +31,7 @@ pub mod operations;
 pub mod peer;
 pub mod process;
 pub mod ratios;
+pub mod scale;
 pub mod settings;
 pub mod snapshots;
 pub mod stalls;

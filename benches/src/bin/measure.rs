@@ -10,7 +10,8 @@ use std::time::Duration;
 use benches::process::OtherCores;
 use benches::table::Table;
 use benches::{
-    capture, cuts, job, memory, meter, operations, ratios, settings, snapshots, stalls, writers,
+    capture, cuts, job, memory, meter, operations, ratios, scale, settings, snapshots, stalls,
+    writers,
 };
 use state_api::Result;
 
@@ -29,13 +30,15 @@ parts   ratios   single operations on values, against bare tables, alternated
         capture  change capture
         memory   bytes per key
         job      a whole job: words, key by, count, discard
+        scale    the coordinator's side of a checkpoint of 10,000 subtasks with 100 shared objects each
         hang     every key rewritten while the store hangs; only if named
 
 BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
 TMPDIR the place for snapshots.";
 
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory", "job",
+    "scale",
 ];
 
 fn main() -> ExitCode {
@@ -79,6 +82,7 @@ fn measure(part: &str) -> Result<Table> {
         "writers" => writers::table(n, rounds),
         "capture" => capture::table(n, rounds),
         "memory" => memory::table(n),
+        "scale" => scale::table(10_000, 100),
         "job" => {
             let records = settings::number("BENCH_RECORDS", 5_000_000);
             job::table(n, records as u64, rounds)
