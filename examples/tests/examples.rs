@@ -44,6 +44,15 @@ fn sessions_of_clicks_are_found_though_they_come_out_of_order() {
     assert!(said.ends_with(", 0 late\n"), "{said}");
 }
 
+#[cfg(feature = "kafka")]
+#[test]
+fn words_from_a_topic_are_counted_into_a_topic() {
+    let said = run(env!("CARGO_BIN_EXE_kafka"));
+    for count in ["to 1", "to 2", "be 2", "or 1", "not 1"] {
+        assert_eq!(said.matches(&format!("{count:?}")).count(), 1, "{said}");
+    }
+}
+
 #[test]
 fn an_operator_is_simulated_through_crashes_and_keeps_its_answer() {
     let said = run(env!("CARGO_BIN_EXE_simulate"));

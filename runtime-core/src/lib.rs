@@ -6,6 +6,7 @@
 //! | [`operator`] | what users write: operators over keyed, broadcast and subtask state |
 //! | [`source`], [`sink`] | what inputs and outputs implement |
 //! | [`sources`], [`sinks`] | inputs and outputs that come along |
+//! | `kafka` (a feature) | what the Kafka source and sink have in common |
 //! | [`config`] | options from files and from the program |
 //! | [`channel`] | bounded queues of batches between subtasks, barriers in band |
 //! | [`alignment`] | where barriers of several channels become one cut |
@@ -22,6 +23,8 @@ pub mod config;
 pub mod coordinator;
 pub mod execution;
 pub mod job;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod operator;
 mod random;
 mod record;

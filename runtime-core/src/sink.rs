@@ -4,7 +4,9 @@
 //! become visible when their checkpoint completes, so each record is seen once.
 use std::sync::Arc;
 
-use state_api::{Attempt, CheckpointId, Clock, JobId, OperatorUid, Result, StateType, Subtask};
+use state_api::{
+    Attempt, CheckpointId, Clock, Error, JobId, OperatorUid, Result, StateType, Subtask,
+};
 
 use crate::record::Record;
 
@@ -103,6 +105,29 @@ pub struct PreCommitted<T> {
     pub harden: Option<Box<dyn FnOnce() -> Result<()> + Send>>,
 }
 
+/// What came of a commit that did not fail.
+///
+/// | outcome | what the runtime does |
+/// | --- | --- |
+/// | [`Committed`](Self::Committed), [`AlreadyCommitted`](Self::AlreadyCommitted) | forgets the transaction |
+/// | [`RetryLater`](Self::RetryLater) | keeps it in the checkpoints and tries again when the next one completes, at once if that was the last; the job fails with the reason after [`COMMIT_TRIES`] tries |
+/// | [`Gone`](Self::Gone) | warns, counts it in `holdfast_sink_transactions_gone_total` and forgets it |
+#[derive(Debug)]
+pub enum CommitOutcome {
+    /// It is visible now.
+    Committed,
+    /// It was visible before.
+    AlreadyCommitted,
+    /// It may be visible later, such as when the other side is busy or out of reach.
+    RetryLater(Error),
+    /// It can't be committed any more and was not committed before: its records are lost. A sink returns this only if its
+    /// user accepted the loss, and an error otherwise.
+    Gone(Error),
+}
+
+/// How often a transaction is tried before [`CommitOutcome::RetryLater`] fails the job.
+pub const COMMIT_TRIES: u32 = 10;
+
 /// Writes the records of one subtask into transactions.
 ///
 /// The runtime keeps the list of ended transactions: it is part of every checkpoint until they are committed, and a
@@ -146,13 +171,13 @@ pub trait TwoPhaseWriter: 'static {
     ///
     /// # Errors
     /// Any: the others are still tried, then the job fails, and the transaction is committed after the restart.
-    fn commit(&mut self, transaction: &Self::Transaction) -> Result<()>;
+    fn commit(&mut self, transaction: &Self::Transaction) -> Result<CommitOutcome>;
 
-    /// Makes a transaction visible that an earlier run ended.
+    /// Makes a transaction visible that an earlier run ended. One to be retried later is part of the next checkpoint.
     ///
     /// # Errors
     /// `Corrupt` when what was to be committed is gone and was not committed before; any: the job fails.
-    fn recover_and_commit(&mut self, transaction: &Self::Transaction) -> Result<()> {
+    fn recover_and_commit(&mut self, transaction: &Self::Transaction) -> Result<CommitOutcome> {
         self.commit(transaction)
     }
 

@@ -100,6 +100,16 @@ pub trait SourceReader: 'static {
     /// Any: the checkpoint is declined.
     fn snapshot(&mut self) -> Result<Vec<Self::Split>>;
 
+    /// Returns what [`snapshot`](Self::snapshot) does, for readers that want to know for which checkpoint; this is what the
+    /// runtime calls.
+    ///
+    /// # Errors
+    /// Any: the checkpoint is declined.
+    fn snapshot_for(&mut self, checkpoint: CheckpointId) -> Result<Vec<Self::Split>> {
+        let _ = checkpoint;
+        self.snapshot()
+    }
+
     /// Learns that a checkpoint is complete, for inputs that want to be told what is safe to forget.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
 //! What a task remembers about checkpoints: the pure part of area Z, and of two-phase commit.
+use runtime_core::sink::{COMMIT_TRIES, CommitOutcome};
 use runtime_core::task::{Begin, PendingCommits, TaskCore};
 use state_api::{CheckpointId, Error, ErrorKind};
 
@@ -72,7 +73,7 @@ fn k_716_everything_up_to_the_checkpoint_is_committed_once_in_order() {
     let mut committed = Vec::new();
     let mut commit = |t: &i32| {
         committed.push(*t);
-        Ok(())
+        Ok(CommitOutcome::Committed)
     };
     assert_eq!(pending.commit_up_to(id(2), &mut commit).unwrap(), 3);
     assert_eq!(pending.commit_up_to(id(1), &mut commit).unwrap(), 0);
@@ -91,7 +92,7 @@ fn k_722_after_a_failed_commit_the_others_are_tried_and_the_first_error_is_retur
             if n % 2 == 0 {
                 Err(Error::retryable(format!("number {n}")))
             } else {
-                Ok(())
+                Ok(CommitOutcome::Committed)
             }
         })
         .unwrap_err();
@@ -112,6 +113,56 @@ fn k_724_a_transaction_of_an_aborted_checkpoint_is_committed_with_the_next() {
     let mut pending = PendingCommits::new();
     pending.add(id(1), "of the aborted");
     pending.add(id(2), "of the completed");
-    assert_eq!(pending.commit_up_to(id(2), |_| Ok(())).unwrap(), 2);
+    let commit = |_: &&str| Ok(CommitOutcome::Committed);
+    assert_eq!(pending.commit_up_to(id(2), commit).unwrap(), 2);
+    assert!(pending.is_empty());
+}
+
+fn later() -> Result<CommitOutcome, Error> {
+    Ok(CommitOutcome::RetryLater(Error::retryable(
+        "the broker is busy",
+    )))
+}
+
+#[test]
+fn k_725_what_is_to_be_retried_stays_for_the_next_checkpoint_and_keeps_nobody() {
+    let mut pending = PendingCommits::new();
+    (1..=3).for_each(|n| pending.add(id(n), n));
+    let first = pending.commit_up_to(id(3), |n| match n {
+        2 => later(),
+        _ => Ok(CommitOutcome::Committed),
+    });
+    assert_eq!(first.unwrap(), 2);
+    assert_eq!(pending.iter().copied().collect::<Vec<_>>(), [2]);
+    assert!(pending.any_up_to(id(2)) && !pending.any_up_to(id(1)));
+    let second = pending.commit_up_to(id(4), |_| Ok(CommitOutcome::AlreadyCommitted));
+    assert_eq!(second.unwrap(), 1);
+    assert!(pending.is_empty());
+}
+
+#[test]
+fn k_725_retries_end_with_the_reason_and_the_transaction_stays_in_the_checkpoints() {
+    let mut pending = PendingCommits::new();
+    pending.add(id(1), "stuck");
+    for _ in 1..COMMIT_TRIES {
+        assert_eq!(pending.commit_up_to(id(9), |_| later()).unwrap(), 0);
+    }
+    let error = pending.commit_up_to(id(9), |_| later()).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message(), error.context("tries")),
+        (ErrorKind::Retryable, "the broker is busy", Some("10"))
+    );
+    assert_eq!(pending.len(), 1);
+}
+
+#[test]
+fn k_725_what_is_gone_is_forgotten_and_the_others_go_on() {
+    let mut pending = PendingCommits::new();
+    (1..=2).for_each(|n| pending.add(id(n), n));
+    let done = pending.commit_up_to(id(2), |n| match n {
+        1 => Ok(CommitOutcome::Gone(Error::corrupt("expired"))),
+        _ => Ok(CommitOutcome::Committed),
+    });
+    assert_eq!(done.unwrap(), 2);
     assert!(pending.is_empty());
 }

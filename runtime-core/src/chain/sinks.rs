@@ -12,7 +12,7 @@ use crate::channel::Barrier;
 use crate::execution::{Failpoint, Failpoints};
 use crate::operator::{Operator, Out};
 use crate::record::NO_TIMESTAMP;
-use crate::sink::{Sink, SinkContext, SinkWriter, TwoPhaseSink, TwoPhaseWriter};
+use crate::sink::{CommitOutcome, Sink, SinkContext, SinkWriter, TwoPhaseSink, TwoPhaseWriter};
 use crate::task::{OperatorParts, PendingCommits, SubtaskSnapshot};
 
 const PENDING: &str = "pending-transactions";
@@ -36,6 +36,23 @@ fn not_open<T>() -> Result<T> {
 
 fn event_time(time: i64) -> Option<i64> {
     (time != NO_TIMESTAMP).then_some(time)
+}
+
+/// Says what came of a commit, if it is worth a word.
+fn report(uid: &OperatorUid, outcome: &CommitOutcome) {
+    match outcome {
+        CommitOutcome::Committed => {}
+        CommitOutcome::AlreadyCommitted => {
+            tracing::debug!(sink = %uid, "a transaction was committed before");
+        }
+        CommitOutcome::RetryLater(reason) => {
+            tracing::warn!(sink = %uid, %reason, "a transaction can't be committed now and is tried again");
+        }
+        CommitOutcome::Gone(reason) => {
+            tracing::warn!(sink = %uid, %reason, "a transaction is gone, which was accepted: its records are lost");
+            metrics::counter!("holdfast_sink_transactions_gone_total").increment(1);
+        }
+    }
 }
 
 /// A sink without transactions at the end of a chain.
@@ -139,7 +156,8 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
             let writer = self
                 .writer
                 .insert(self.sink.writer(&sink_context(env, &self.uid))?);
-            if let Some((_, snapshot)) = env.restored(&self.uid) {
+            let restored = env.restored(&self.uid);
+            if let Some((_, snapshot)) = restored {
                 self.states
                     .restore(&snapshot.managed_operator, &env.restore_context())
                     .await?;
@@ -147,7 +165,12 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
             self.ended = self.states.list(PENDING)?;
             self.open = self.states.list(OPEN)?;
             for transaction in self.states.elements(self.ended)?.iter() {
-                writer.recover_and_commit(transaction)?;
+                let outcome = writer.recover_and_commit(transaction)?;
+                report(&self.uid, &outcome);
+                if let CommitOutcome::RetryLater(_) = outcome {
+                    let id = restored.map_or(CheckpointId(0), |(id, _)| id);
+                    self.pending.add(id, transaction.clone());
+                }
             }
             for transaction in self.states.elements(self.open)?.iter() {
                 writer.recover_and_abort(transaction)?;
@@ -202,9 +225,17 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
             return Ok(());
         }
         self.failpoints.reach(Failpoint::Commit);
-        self.pending
-            .commit_up_to(id, |transaction| writer.commit(transaction))
-            .map(drop)
+        loop {
+            self.pending.commit_up_to(id, |transaction| {
+                let outcome = writer.commit(transaction)?;
+                report(&self.uid, &outcome);
+                Ok(outcome)
+            })?;
+            // Behind the last checkpoint there is none to retry with; the number of tries is bounded.
+            if !(self.finished && self.pending.any_up_to(id)) {
+                return Ok(());
+            }
+        }
     }
 
     fn finish(&mut self, _next: &mut dyn Link<()>) -> Result<()> {

@@ -240,7 +240,7 @@ impl<S: Source> Control for SourceHead<S> {
             return Ok(());
         };
         let splits = reader
-            .snapshot()
+            .snapshot_for(request.checkpoint)
             .map_err(|error| at_operator(error, Some(&self.uid)))?;
         self.states.elements_mut(self.positions)?.replace(splits);
         let operator = Some(self.states.snapshot(request)?);

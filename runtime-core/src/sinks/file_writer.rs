@@ -9,10 +9,10 @@ use state_api::{CheckpointId, Error, Result};
 use super::FileTransaction;
 use super::all_recovered::AllRecovered;
 use super::file_sink::Format;
-use super::output_folder::{CommitOutcome, OutputFolder};
+use super::output_folder::{OutputFolder, Published};
 use super::part_file::PartFile;
 use super::part_name::{Hidden, PartName};
-use crate::sink::{PreCommitted, SinkContext, TwoPhaseWriter};
+use crate::sink::{CommitOutcome, PreCommitted, SinkContext, TwoPhaseWriter};
 
 /// Writes the part files of one subtask of a [`FileSink`](super::FileSink).
 pub struct FileSinkWriter<T> {
@@ -142,7 +142,7 @@ impl<T> FileSinkWriter<T> {
         }
     }
 
-    fn publish(&mut self, transaction: &FileTransaction) -> Result<CommitOutcome> {
+    fn publish(&mut self, transaction: &FileTransaction) -> Result<Published> {
         let (pending, visible) = transaction.files()?;
         self.folder.publish(&pending, &visible, transaction.length)
     }
@@ -266,29 +266,24 @@ impl<T: 'static> TwoPhaseWriter for FileSinkWriter<T> {
         })
     }
 
-    fn commit(&mut self, transaction: &FileTransaction) -> Result<()> {
+    fn commit(&mut self, transaction: &FileTransaction) -> Result<CommitOutcome> {
         self.settle(transaction)?;
-        if self.publish(transaction)? == CommitOutcome::Gone {
-            return Err(self.gone(transaction));
-        }
+        let outcome = match self.publish(transaction)? {
+            Published::Now => CommitOutcome::Committed,
+            Published::Before => CommitOutcome::AlreadyCommitted,
+            Published::Gone => return Err(self.gone(transaction)),
+        };
         self.ended.remove(&transaction.stem);
-        self.remove_leftovers(transaction.checkpoint.unwrap_or(0))
+        self.remove_leftovers(transaction.checkpoint.unwrap_or(0))?;
+        Ok(outcome)
     }
 
-    fn recover_and_commit(&mut self, transaction: &FileTransaction) -> Result<()> {
+    fn recover_and_commit(&mut self, transaction: &FileTransaction) -> Result<CommitOutcome> {
         match self.publish(transaction)? {
-            CommitOutcome::Committed | CommitOutcome::AlreadyCommitted => Ok(()),
-            CommitOutcome::Gone if self.accept_gone => {
-                tracing::warn!(
-                    sink = %self.cx.uid,
-                    transaction = %transaction.stem,
-                    checkpoint = transaction.checkpoint,
-                    "a part file is gone, which was accepted for this restore: its records are lost"
-                );
-                metrics::counter!("holdfast_sink_transactions_gone_total").increment(1);
-                Ok(())
-            }
-            CommitOutcome::Gone => Err(self.gone(transaction)),
+            Published::Now => Ok(CommitOutcome::Committed),
+            Published::Before => Ok(CommitOutcome::AlreadyCommitted),
+            Published::Gone if self.accept_gone => Ok(CommitOutcome::Gone(self.gone(transaction))),
+            Published::Gone => Err(self.gone(transaction)),
         }
     }
 

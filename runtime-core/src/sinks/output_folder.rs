@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use state_api::{Error, Result};
 
-/// What became of a commit.
+/// What became of a part file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommitOutcome {
+pub(super) enum Published {
     /// The file is visible now.
-    Committed,
+    Now,
     /// It was visible before.
-    AlreadyCommitted,
+    Before,
     /// There is neither the pending nor the visible file.
     Gone,
 }
@@ -75,12 +75,7 @@ impl OutputFolder {
     ///
     /// # Errors
     /// `Corrupt` when the pending file has another length; `AlreadyExists` when a file that isn't it has the visible name.
-    pub(super) fn publish(
-        &self,
-        pending: &str,
-        visible: &str,
-        length: u64,
-    ) -> Result<CommitOutcome> {
+    pub(super) fn publish(&self, pending: &str, visible: &str, length: u64) -> Result<Published> {
         let target = self.path.join(visible);
         let outcome = match self.length(pending)? {
             None => self.published_before(&target),
@@ -100,13 +95,13 @@ impl OutputFolder {
                 .with("file", target.display()));
             }
             Some(_) => match fs::rename(self.path.join(pending), &target) {
-                Ok(()) => CommitOutcome::Committed,
+                Ok(()) => Published::Now,
                 // Somebody else who recovers from the same checkpoint was faster.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => self.published_before(&target),
                 Err(e) => return Err(self.failed("a part file can't be published", pending, e)),
             },
         };
-        if outcome != CommitOutcome::Gone {
+        if outcome != Published::Gone {
             // Also when it was visible before: whoever published it may have died before this.
             self.sync()?;
         }
@@ -172,11 +167,11 @@ impl OutputFolder {
         }
     }
 
-    fn published_before(&self, target: &Path) -> CommitOutcome {
+    fn published_before(&self, target: &Path) -> Published {
         if exists(target) {
-            CommitOutcome::AlreadyCommitted
+            Published::Before
         } else {
-            CommitOutcome::Gone
+            Published::Gone
         }
     }
 

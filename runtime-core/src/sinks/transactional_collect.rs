@@ -5,7 +5,7 @@ use state_api::{CheckpointId, Error, Result, StateType};
 
 use super::all_recovered::AllRecovered;
 use crate::Record;
-use crate::sink::{PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter};
+use crate::sink::{CommitOutcome, PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter};
 
 /// Collects records in a list that is shared with the program, each record once: they are visible when their checkpoint is complete.
 ///
@@ -153,7 +153,7 @@ impl<T: 'static> TwoPhaseWriter for TransactionalCollectWriter<T> {
         }))
     }
 
-    fn commit(&mut self, transaction: &CollectedTransaction) -> Result<()> {
+    fn commit(&mut self, transaction: &CollectedTransaction) -> Result<CommitOutcome> {
         let mut contents = self.shared.contents();
         let Some(records) = contents.ended.get_mut(transaction) else {
             return Err(
@@ -163,10 +163,11 @@ impl<T: 'static> TwoPhaseWriter for TransactionalCollectWriter<T> {
             );
         };
         // Repeating a commit finds nothing left to do.
-        if let Some(records) = records.take() {
-            contents.visible.extend(records);
-        }
-        Ok(())
+        let Some(records) = records.take() else {
+            return Ok(CommitOutcome::AlreadyCommitted);
+        };
+        contents.visible.extend(records);
+        Ok(CommitOutcome::Committed)
     }
 
     fn recover_and_abort(&mut self, _: &CollectedTransaction) -> Result<()> {

@@ -103,6 +103,10 @@ impl<R: SourceReader> SourceReader for RateLimitedReader<R> {
         self.reader.snapshot()
     }
 
+    fn snapshot_for(&mut self, checkpoint: CheckpointId) -> Result<Vec<R::Split>> {
+        self.reader.snapshot_for(checkpoint)
+    }
+
     fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.reader.checkpoint_completed(checkpoint)
     }

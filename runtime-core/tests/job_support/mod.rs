@@ -15,7 +15,7 @@ use managed_state::keyed::{At, ValueState};
 use runtime_core::coordinator::{CoordinatorConfig, Retention};
 use runtime_core::execution::{JobControl, Reply};
 use runtime_core::restart::{FixedDelay, RestartStrategy};
-use runtime_core::sink::{PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter};
+use runtime_core::sink::{CommitOutcome, PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter};
 use runtime_core::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
 use runtime_core::testing::Driver;
 use runtime_core::{
@@ -187,7 +187,7 @@ impl<T: Record> TwoPhaseWriter for LedgerWriter<T> {
         }))
     }
 
-    fn commit(&mut self, transaction: &u64) -> Result<()> {
+    fn commit(&mut self, transaction: &u64) -> Result<CommitOutcome> {
         let mut inner = self.ledger.inner.lock().unwrap();
         if let Some(records) = inner.prepared.remove(transaction) {
             inner.committed.insert(*transaction, records);
@@ -196,7 +196,7 @@ impl<T: Record> TwoPhaseWriter for LedgerWriter<T> {
             inner.committed.contains_key(transaction),
             "transaction {transaction} is gone"
         );
-        Ok(())
+        Ok(CommitOutcome::Committed)
     }
 
     fn recover_and_abort(&mut self, _transaction: &u64) -> Result<()> {

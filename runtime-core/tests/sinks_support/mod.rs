@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use runtime_core::sink::{SinkContext, TwoPhaseSink, TwoPhaseWriter};
+use runtime_core::sink::{CommitOutcome, SinkContext, TwoPhaseSink, TwoPhaseWriter};
 use state_api::{
     Attempt, CheckpointId, CodecKind, JobId, ManualClock, OperatorUid, Result, Subtask,
 };
@@ -87,9 +87,15 @@ impl<S: TwoPhaseSink> Task<S> {
         for (of, transaction) in std::mem::take(&mut self.pending) {
             if of > id {
                 kept.push((of, transaction));
-            } else if let Err(e) = self.writer.commit(&transaction) {
-                kept.push((of, transaction));
-                first = first.and(Err(e));
+            } else {
+                match self.writer.commit(&transaction) {
+                    Ok(CommitOutcome::RetryLater(_)) => kept.push((of, transaction)),
+                    Ok(_) => {}
+                    Err(e) => {
+                        kept.push((of, transaction));
+                        first = first.and(Err(e));
+                    }
+                }
             }
         }
         self.pending = kept;
