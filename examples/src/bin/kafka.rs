@@ -1,5 +1,4 @@
-//! How do I read from Kafka and write to it, each record once? `kafka HOST:PORT` uses the topics `words` and `counts` there;
-//! without an address there is a broker in this process.
+//! How do I go from Kafka to Kafka, each record once? `kafka HOST:PORT`; without an address over a broker in this process.
 use std::{sync::Arc, time::Duration};
 
 use managed_state::keyed::{At, ValueState};
