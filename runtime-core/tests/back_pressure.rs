@@ -156,6 +156,11 @@ fn an_aligned_checkpoint_under_back_pressure_expires_and_says_what_it_waits_for(
         detail.contains("barrier"),
         "says what the operator waits for: {detail}"
     );
+    assert!(
+        seen.failures.iter().any(|detail| detail.contains(" bytes")),
+        "says how far it is: {:?}",
+        seen.failures
+    );
 }
 
 #[test]

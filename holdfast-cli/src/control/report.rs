@@ -90,6 +90,8 @@ pub(crate) struct Missing {
     pub(crate) phase: Option<String>,
     /// For how long, in milliseconds.
     pub(crate) for_ms: u64,
+    /// Bytes so far: processed while aligning, recorded in flight, or written.
+    pub(crate) bytes: u64,
     /// The subtasks in front of it whose barrier it waits for.
     pub(crate) waits_for: Vec<String>,
     /// All of it in one line for people.

@@ -88,6 +88,7 @@ fn missing(missing: &MissingSubtask) -> Missing {
         operators: missing.vertex.to_string(),
         phase: missing.phase.as_ref().map(ToString::to_string),
         for_ms: missing.for_ms,
+        bytes: missing.bytes,
         waits_for: missing.waits_for.iter().map(ToString::to_string).collect(),
         text: missing.to_string(),
     }

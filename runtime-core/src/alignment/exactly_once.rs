@@ -114,6 +114,12 @@ impl ExactlyOnceBarriers {
         self.open_channels
     }
 
+    /// Returns the bytes of the records processed since the first barrier, while the others come in.
+    #[must_use]
+    pub fn bytes_so_far(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.bytes)
+    }
+
     /// Notes the bytes of records that were processed.
     #[inline]
     pub fn processed(&mut self, bytes: u64) {

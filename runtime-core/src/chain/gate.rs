@@ -227,6 +227,15 @@ impl Gate {
         })
     }
 
+    /// Returns the bytes of the checkpoint whose barriers come in: recorded ones, or those that were processed meanwhile.
+    pub(crate) fn bytes_so_far(&self) -> Option<u64> {
+        match (&self.barriers, &self.recording) {
+            (_, Some(recording)) => Some(recording.bytes()),
+            (Barriers::ExactlyOnce(barriers), None) => barriers.bytes_so_far(),
+            (Barriers::Counted(_), None) => None,
+        }
+    }
+
     /// Returns the checkpoint whose barriers come in, and the channels that have not brought it.
     pub(crate) fn awaited(&self) -> Option<(CheckpointId, Vec<usize>)> {
         match &self.barriers {

@@ -272,6 +272,11 @@ impl Recording {
         self.recorded.push(port, record, codec);
     }
 
+    /// Returns the bytes taken so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.recorded.bytes
+    }
+
     /// Hands everything over: the last barrier is in.
     pub(crate) fn finish(self, mut report: AlignmentReport) {
         report.persisted_bytes = self.recorded.bytes;

@@ -304,6 +304,7 @@ impl Coordination {
                 let activity = run.and_then(|run| run.mailboxes.get(&task)?.activity());
                 let activity = activity.filter(|activity| activity.checkpoint == view.id);
                 let since_ms = activity.as_ref().map_or(triggered_ms, |a| a.since_ms);
+                let bytes = activity.as_ref().map_or(0, |activity| activity.bytes);
                 let phase = activity.map(|activity| activity.phase);
                 let channels = match &phase {
                     Some(
@@ -322,6 +323,7 @@ impl Coordination {
                     phase,
                     since_ms,
                     for_ms: u64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0),
+                    bytes,
                 }
             })
         };

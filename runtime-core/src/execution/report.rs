@@ -121,6 +121,8 @@ pub struct MissingSubtask {
     pub since_ms: i64,
     /// For how long, in milliseconds.
     pub for_ms: u64,
+    /// Bytes so far, as [`Activity::bytes`](crate::task::Activity::bytes) says.
+    pub bytes: u64,
     /// The subtasks in front of it whose barrier it waits for.
     pub waits_for: Vec<TaskId>,
 }
@@ -238,6 +240,9 @@ impl fmt::Display for MissingSubtask {
             Some(phase) => phase.fmt(f)?,
         }
         write!(f, " for {}", Seconds(self.for_ms))?;
+        if self.bytes > 0 {
+            write!(f, ", {} bytes", self.bytes)?;
+        }
         for (i, task) in self.waits_for.iter().take(SHOWN).enumerate() {
             let before = if i == 0 { ", no barrier yet from" } else { "," };
             write!(f, "{before} {task}")?;

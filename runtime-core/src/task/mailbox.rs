@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use state_api::CheckpointId;
@@ -31,6 +31,10 @@ pub struct Mailbox {
     any: AtomicBool,
     signal: Arc<Signal>,
     activity: Mutex<Option<Activity>>,
+    /// Bytes that came in since the first barrier.
+    aligning: AtomicU64,
+    /// Bytes that the newest async part has written.
+    written: Arc<AtomicU64>,
 }
 
 impl Mailbox {
@@ -42,6 +46,8 @@ impl Mailbox {
             any: AtomicBool::new(false),
             signal,
             activity: Mutex::new(None),
+            aligning: AtomicU64::new(0),
+            written: Arc::default(),
         })
     }
 
@@ -86,10 +92,31 @@ impl Mailbox {
         }
     }
 
+    /// Says how many bytes came in since the first barrier of the checkpoint that is shown.
+    pub(crate) fn show_aligning(&self, bytes: u64) {
+        self.aligning.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns a new count of the bytes that an async part writes; it is shown from now on.
+    pub(crate) fn count_written(&self) -> Arc<AtomicU64> {
+        self.written.store(0, Ordering::Relaxed);
+        Arc::clone(&self.written)
+    }
+
     /// Returns what the subtask does for the newest checkpoint that it has seen a barrier of; `None` before the first.
     #[must_use]
     pub fn activity(&self) -> Option<Activity> {
         let shown = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.clone()
+        let mut activity = shown.clone()?;
+        activity.bytes = match activity.phase {
+            ActivityPhase::Aligning { .. } | ActivityPhase::RecordingInFlight { .. } => {
+                self.aligning.load(Ordering::Relaxed)
+            }
+            ActivityPhase::AsyncPart | ActivityPhase::Reported => {
+                self.written.load(Ordering::Relaxed)
+            }
+            ActivityPhase::SyncPart => 0,
+        };
+        Some(activity)
     }
 }

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest};
 
+use super::counted_storage::CountedStorage;
 use super::snapshot::persist_all;
 use super::{
     Activity, ActivityPhase, Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport,
@@ -175,11 +176,15 @@ impl Subtask {
         }
         // Also after the end of the input: barriers still come.
         let turn = head.turn(budget)?;
+        if let Some(bytes) = head.gate().and_then(|gate| gate.bytes_so_far()) {
+            self.mailbox.show_aligning(bytes);
+        }
         if let Some((id, phase)) = head.gate().and_then(Gate::take_news) {
             self.mailbox.show(Activity {
                 checkpoint: id,
                 phase,
                 since_ms: self.env.clock.now_ms(),
+                bytes: 0,
             });
         }
         match turn {
@@ -325,6 +330,7 @@ impl Subtask {
                 checkpoint: barrier.id,
                 phase,
                 since_ms: clock.now_ms(),
+                bytes: 0,
             });
         };
         show(ActivityPhase::SyncPart);
@@ -379,7 +385,7 @@ impl Subtask {
         let cancel = self.core.upload_started(id);
         let cx = PersistContext {
             checkpoint: id,
-            storage,
+            storage: Arc::new(CountedStorage::new(storage, self.mailbox.count_written())),
             cancel,
             executor: Arc::clone(&self.env.executor),
             spill_dir: Some(self.env.local_dir.clone()),
@@ -405,6 +411,7 @@ impl Subtask {
                 checkpoint: id,
                 phase: ActivityPhase::Reported,
                 since_ms: clock.now_ms(),
+                bytes: 0,
             });
             reporter.report(
                 task,
