@@ -60,6 +60,8 @@ struct World {
     fenced: bool,
     stopped: bool,
     completions: u64,
+    /// A checkpoint that the job ends with is complete, and its tasks have not been started again.
+    last_completed: bool,
 }
 
 const TASKS: [TaskId; 3] = coordinator_support::TASKS;
@@ -112,6 +114,7 @@ impl World {
             fenced: false,
             stopped: false,
             completions: 0,
+            last_completed: false,
         }
     }
 
@@ -145,6 +148,11 @@ impl World {
                     kind.is_savepoint() || pending < self.max_concurrent,
                     "{pending} pending already"
                 );
+                let mut last = self.courses.values().filter(|c| !c.ended());
+                assert!(
+                    !kind.ends_the_job() || last.all(|c| !c.kind.unwrap().ends_the_job()),
+                    "a job ends once"
+                );
                 let mut unsent = self
                     .courses
                     .values()
@@ -165,6 +173,7 @@ impl World {
                     .filter(|t| !self.finished.contains(t))
                     .collect();
                 assert!(tasks.is_subset(&live));
+                assert!(!self.last_completed, "the tasks are leaving");
                 assert!(live.is_empty() || !tasks.is_empty(), "somebody must begin");
                 let course = self.course(id);
                 assert!(!course.ended() && course.triggered.is_none());
@@ -235,6 +244,8 @@ impl World {
                     Outcome::Completed => {
                         assert!(course.metadata_exists && !course.publish_outstanding && !fenced);
                         course.completed = true;
+                        let last = course.kind.unwrap().ends_the_job();
+                        self.last_completed |= last;
                         self.completions += 1;
                     }
                     Outcome::Aborted(_) => course.aborted = true,
@@ -437,6 +448,7 @@ impl World {
                 drain: self.rng.one_in(2),
             },
             _ if self.rng.one_in(3) => CheckpointKind::Final,
+            _ if self.rng.one_in(3) => CheckpointKind::StopWithCheckpoint,
             _ => CheckpointKind::Checkpoint,
         };
         self.tell(Fact::Trigger(Trigger::new(kind, RequestId(self.requests))));
@@ -448,6 +460,7 @@ impl World {
             return;
         }
         self.running = true;
+        self.last_completed = false;
         self.finished.clear();
         let random = self.rng.draw();
         self.tell(Fact::TasksRunning {

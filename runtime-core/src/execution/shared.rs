@@ -229,4 +229,95 @@ mod tests {
         assert_eq!(names(&released), ["old"]);
         assert_eq!(released.checkpoints, [CheckpointId(1)].into());
     }
+
+    /// A job whose subtasks build each checkpoint upon the last one that they know to be complete.
+    #[derive(Default)]
+    struct Walk {
+        objects: SharedObjects,
+        /// What each begun checkpoint refers to.
+        pending: BTreeMap<CheckpointId, BTreeSet<u64>>,
+        retained: BTreeMap<CheckpointId, BTreeSet<u64>>,
+        known: BTreeSet<u64>,
+        deleted: BTreeSet<u64>,
+        written: u64,
+        next: u64,
+    }
+
+    impl Walk {
+        fn begin(&mut self, draw: u64) {
+            self.next += 1;
+            let id = CheckpointId(self.next);
+            let lowest = self.retained.keys().next().copied();
+            self.objects.began(id, false, lowest);
+            let mut uses = self.known.clone();
+            uses.retain(|object| (draw >> (object % 40)) & 3 != 0);
+            self.written += 1;
+            uses.insert(self.written);
+            self.pending.insert(id, uses);
+        }
+
+        fn ack(&mut self, id: CheckpointId) {
+            let uses = &self.pending[&id];
+            assert!(
+                uses.is_disjoint(&self.deleted),
+                "{id} refers to what is gone"
+            );
+            let names: Vec<_> = uses.iter().map(ToString::to_string).collect();
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            acked(&mut self.objects, id.0, &names);
+        }
+
+        fn complete(&mut self, id: CheckpointId, retained: usize) {
+            let uses = self.pending.remove(&id).unwrap();
+            self.objects.ended(id);
+            let older: Vec<_> = self.pending.range(..id).map(|(id, _)| *id).collect();
+            older.into_iter().for_each(|id| self.abort(id));
+            // Subtasks hear of it before the next barrier; what is on its way builds upon an older one.
+            self.known.clone_from(&uses);
+            self.retained.insert(id, uses);
+            while self.retained.len() > retained {
+                let (old, _) = self.retained.pop_first().unwrap();
+                self.objects.subsumed(old);
+            }
+            let released = self.objects.release(self.retained.keys().next().copied());
+            for name in names(&released) {
+                assert!(
+                    self.deleted.insert(name.parse().unwrap()),
+                    "{name} goes once"
+                );
+            }
+            for (id, uses) in &self.retained {
+                assert!(uses.is_disjoint(&self.deleted), "{id} lost an object");
+            }
+        }
+
+        fn abort(&mut self, id: CheckpointId) {
+            self.pending.remove(&id);
+            self.objects.ended(id);
+        }
+    }
+
+    #[test]
+    fn whatever_the_order_nothing_that_is_in_use_is_deleted() {
+        for seed in 0..2000 {
+            let mut random = crate::random::Random::new(seed);
+            let retained = 1 + (random.next() % 3) as usize;
+            let mut walk = Walk::default();
+            for _ in 0..80 {
+                let draw = random.next();
+                let ids: Vec<_> = walk.pending.keys().copied().collect();
+                let chosen = ids.get((draw >> 8) as usize % ids.len().max(1)).copied();
+                match (draw % 6, chosen) {
+                    (0 | 1, _) if ids.len() < 4 => walk.begin(random.next()),
+                    (2 | 3, Some(id)) => walk.ack(id),
+                    (4, Some(id)) => {
+                        walk.ack(id);
+                        walk.complete(id, retained);
+                    }
+                    (5, Some(id)) => walk.abort(id),
+                    _ => {}
+                }
+            }
+        }
+    }
 }
