@@ -233,11 +233,14 @@ fn seeds(first: u64, default: u64) -> std::ops::Range<u64> {
 
 /// Runs many seeds, and sees to it that trouble was had.
 fn run_all(first: u64, barriers: Barriers) {
-    let (mut deaths, mut thaws, mut faults, mut checkpoints) = (0, 0, 0, 0);
+    let (mut deaths, mut thaws, mut faults, mut checkpoints, mut savepoints) = (0, 0, 0, 0, 0);
     let seeds = seeds(first, 400);
     let count = seeds.end - seeds.start;
     for seed in seeds {
-        let simulation = simulation(seed, settings_of(barriers), Trouble::some());
+        let store = MemoryCheckpoints::new();
+        let kept = store.clone();
+        let simulation = simulation(seed, settings_of(barriers), Trouble::some())
+            .checkpoints(move || Arc::new(store.clone()));
         let (checked, report) = simulate(simulation).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         if let Err(wrong) = checked {
             panic!("seed {seed}: {wrong}; {report:?}");
@@ -246,12 +249,14 @@ fn run_all(first: u64, barriers: Barriers) {
         thaws += report.thaws;
         faults += report.faults;
         checkpoints += report.outcome.checkpoints;
+        savepoints += kept.savepoints().len() as u64;
     }
     println!(
-        "{count} seeds from {first}: {deaths} deaths, {thaws} thaws, {faults} faults, {checkpoints} checkpoints"
+        "{count} seeds from {first}: {deaths} deaths, {thaws} thaws, {faults} faults, {checkpoints} checkpoints, {savepoints} savepoints"
     );
     if count > 100 {
-        assert!(u64::from(deaths) > count && thaws > 10 && faults > count && checkpoints > count);
+        assert!(u64::from(deaths) > count && thaws > 10 && faults > count);
+        assert!(checkpoints > count && savepoints > count / 4);
     }
 }
 

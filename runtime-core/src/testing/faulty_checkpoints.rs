@@ -99,6 +99,15 @@ impl FaultyCheckpoints {
     }
 }
 
+impl FaultyCheckpoints {
+    fn faulty(&self, inner: Arc<dyn CheckpointStorage>) -> Arc<dyn CheckpointStorage> {
+        Arc::new(FaultyStorage {
+            inner,
+            shared: Arc::clone(&self.shared),
+        })
+    }
+}
+
 fn failed(what: &str) -> Error {
     Error::retryable(format!("a simulated fault while {what}"))
 }
@@ -109,10 +118,45 @@ impl CheckpointStore for FaultyCheckpoints {
     }
 
     fn storage(&self) -> Arc<dyn CheckpointStorage> {
-        Arc::new(FaultyStorage {
-            inner: self.inner.storage(),
-            shared: Arc::clone(&self.shared),
+        self.faulty(self.inner.storage())
+    }
+
+    fn claim<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<LoadedCheckpoint>> {
+        self.inner.claim(path)
+    }
+
+    fn delete_shared(&self, objects: Vec<ObjectHandle>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.shared.dawdle().await;
+            if self.shared.fails(self.shared.faults.delete) {
+                return Err(failed("deleting"));
+            }
+            self.inner.delete_shared(objects).await
         })
+    }
+
+    fn prepare_savepoint(
+        &self,
+        id: CheckpointId,
+        target: Option<String>,
+    ) -> BoxFuture<'_, Result<Arc<dyn CheckpointStorage>>> {
+        Box::pin(async move {
+            self.shared.dawdle().await;
+            let storage = self.inner.prepare_savepoint(id, target).await?;
+            Ok(self.faulty(storage))
+        })
+    }
+
+    fn drain_savepoint(&self, id: CheckpointId) -> BoxFuture<'_, Result<()>> {
+        self.inner.drain_savepoint(id)
+    }
+
+    fn storage_of(&self, id: CheckpointId) -> Arc<dyn CheckpointStorage> {
+        self.inner.storage_of(id)
+    }
+
+    fn location(&self, id: CheckpointId) -> Option<String> {
+        self.inner.location(id)
     }
 
     fn load<'a>(

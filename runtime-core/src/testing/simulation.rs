@@ -3,6 +3,7 @@ use std::sync::Arc;
 use state_api::{BackendFactory, Error, ErrorKind, ManualClock, Result};
 
 use super::{FaultyCheckpoints, SteppedJob, StoreFaults};
+use crate::coordinator::SavepointFormat;
 use crate::execution::{
     CheckpointStore, ExecutionSettings, Failpoints, JobEvents, JobOutcome, JobParts,
     MemoryCheckpoints, RestoreFrom,
@@ -21,6 +22,8 @@ pub struct Trouble {
     pub steps: u64,
     /// Each attempt has a parallelism from 1 to this.
     pub max_parallelism: u32,
+    /// In how many of a thousand steps somebody asks for a savepoint.
+    pub savepoints: u32,
     /// How the store of the checkpoints fails.
     pub store: StoreFaults,
 }
@@ -34,6 +37,7 @@ impl Trouble {
             thaws: 0,
             steps: 0,
             max_parallelism: 1,
+            savepoints: 0,
             store: StoreFaults::default(),
         }
     }
@@ -46,6 +50,7 @@ impl Trouble {
             thaws: 1,
             steps: 4_000,
             max_parallelism: 3,
+            savepoints: 1,
             store: StoreFaults {
                 write: 10,
                 publish: 50,
@@ -199,6 +204,14 @@ impl Simulation {
                         attempt = thawed.take().unwrap_or(attempt);
                     }
                     (Err(error), _) => return Err(named(error)),
+                }
+                if self.random.per_mille(self.trouble.savepoints) {
+                    // Whoever asked does not wait for the answer.
+                    drop(
+                        attempt
+                            .control()
+                            .savepoint(None, SavepointFormat::Canonical),
+                    );
                 }
                 if attempt.steps() == thaws_at && thawed.is_none() {
                     thawed = frozen.take();
