@@ -60,8 +60,9 @@ impl Watch {
     }
 }
 
+/// Counts the occurrences of each word.
 #[derive(Clone, Default)]
-struct Count(ValueState<u64>);
+pub(crate) struct Count(ValueState<u64>);
 
 impl KeyedOperator for Count {
     type Key = String;

@@ -17,10 +17,11 @@
 //! | `disk`, `store` | where snapshots go: a local folder; a store that swallows or hangs |
 //! | `ratios`, `operations` | single operations |
 //! | `stalls`, `writers`, `snapshots`, `cuts`, `memory`, `capture` | everything around snapshots and memory |
-//! | `job` | a whole job |
-//! | `scale` | the coordinator's side of a checkpoint of very many subtasks |
+//! | `job`, `overhead` | a whole job; what checkpoints cost it |
+//! | `scale`, `coordinator` | the coordinator's side of checkpoints of very many subtasks: in short; with deletions and the peak of memory |
 //! | `peer` | running the peer harness and reading its lines |
 pub mod capture;
+pub mod coordinator;
 pub mod cuts;
 pub mod disk;
 pub mod histogram;
@@ -28,6 +29,7 @@ pub mod job;
 pub mod memory;
 pub mod meter;
 pub mod operations;
+pub mod overhead;
 pub mod peer;
 pub mod process;
 pub mod ratios;

@@ -15,6 +15,22 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * PAGE)
 }
 
+/// Returns the most bytes that were resident since the start, or since [`reset_peak`].
+#[must_use]
+pub fn peak_resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Makes the peak of resident bytes begin anew; where the system can't, it stays that since the start.
+pub fn reset_peak() {
+    drop(fs::write("/proc/self/clear_refs", "5"));
+}
+
 /// Returns the nanoseconds that the calling thread has been ready to run without a core.
 #[must_use]
 pub fn run_delay_ns() -> Option<u64> {

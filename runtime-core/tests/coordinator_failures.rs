@@ -560,6 +560,29 @@ fn a_fenced_coordinator_answers_everybody_and_deletes_nothing() {
 }
 
 #[test]
+fn a_coordinator_that_is_fenced_while_the_job_ends_waits_for_no_outcome() {
+    let mut rig = Rig::new(tolerating(0));
+    rig.take(Checkpoint);
+    let sealed = rig.begin(Checkpoint);
+    rig.ack_all(sealed);
+    let actions = rig.fact(Fact::Stop {
+        status: JobStatus::Cancelled,
+    });
+    assert!(!actions.contains(&Action::Stopped), "{actions:?}");
+    let actions = rig.fact(Fact::Fenced);
+    assert_eq!(actions[0], Action::Fenced);
+    assert_eq!(aborted(&actions), [(2, Why::Fenced)]);
+    let end = [
+        Action::AtStop(Verdict {
+            keep: vec![cp(1)],
+            delete: vec![],
+        }),
+        Action::Stopped,
+    ];
+    assert_eq!(actions[actions.len() - 2..], end);
+}
+
+#[test]
 fn being_fenced_is_an_error_of_its_own_kind() {
     let mut rig = Rig::new(tolerating(0));
     rig.fact(Fact::Fenced);

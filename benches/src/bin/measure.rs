@@ -10,8 +10,8 @@ use std::time::Duration;
 use benches::process::OtherCores;
 use benches::table::Table;
 use benches::{
-    capture, cuts, job, memory, meter, operations, ratios, scale, settings, snapshots, stalls,
-    writers,
+    capture, coordinator, cuts, job, memory, meter, operations, overhead, ratios, scale, settings,
+    snapshots, stalls, writers,
 };
 use state_api::Result;
 
@@ -31,15 +31,23 @@ parts   ratios   single operations on values, against bare tables, alternated
         memory   bytes per key
         job      a whole job: words, key by, count, discard
         scale    the coordinator's side of a checkpoint of 10,000 subtasks with 100 shared objects each
-        hang     every key rewritten while the store hangs; only if named
+
+only if named:
+        hang         every key rewritten while the store hangs
+        coordinator  the coordinator's side of checkpoints of very many subtasks, acks simulated
+        overhead     the job with a checkpoint every second and without, in turns: throughput
 
 BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
+BENCH_SUBTASKS (10000) and BENCH_OBJECTS (100) the coordinator's subtasks and the shared objects of each, BENCH_SECONDS (60) those of one run of the overhead,
 TMPDIR the place for snapshots.";
 
 const PARTS: [&str; 11] = [
     "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory", "job",
     "scale",
 ];
+
+/// Parts that take long, or much memory.
+const IF_NAMED: [&str; 3] = ["hang", "coordinator", "overhead"];
 
 fn main() -> ExitCode {
     let named: Vec<String> = std::env::args().skip(1).collect();
@@ -49,7 +57,7 @@ fn main() -> ExitCode {
     };
     if let Some(unknown) = parts
         .iter()
-        .find(|part| !PARTS.contains(part) && **part != "hang")
+        .find(|part| !PARTS.contains(part) && !IF_NAMED.contains(part))
     {
         eprintln!("unknown part {unknown:?}\n\n{USAGE}");
         return ExitCode::from(2);
@@ -86,6 +94,15 @@ fn measure(part: &str) -> Result<Table> {
         "job" => {
             let records = settings::number("BENCH_RECORDS", 5_000_000);
             job::table(n, records as u64, rounds)
+        }
+        "coordinator" => {
+            let subtasks = settings::number("BENCH_SUBTASKS", 10_000);
+            let shared = settings::number("BENCH_OBJECTS", 100);
+            coordinator::table(u32::try_from(subtasks).unwrap_or(u32::MAX), shared)
+        }
+        "overhead" => {
+            let seconds = settings::number("BENCH_SECONDS", 60);
+            overhead::table(n, Duration::from_secs(seconds as u64), rounds)
         }
         _ => {
             let seconds = settings::number("BENCH_HANG", 60);

@@ -289,7 +289,11 @@ impl<A> CheckpointCoordinator<A> {
         }
         self.abandoned.clear();
         self.next_periodic_ms = None;
-        self.life = Life::Fenced;
+        let life = std::mem::replace(&mut self.life, Life::Fenced);
+        if let Life::Stopping(status) = life {
+            // The job had ended and only waited for outcomes, which are nobody's business here any more.
+            self.turn_away(Fact::Stop { status }, out);
+        }
     }
 
     pub(super) fn on_stop(&mut self, now_ms: u64, status: JobStatus, out: &mut Vec<Action<A>>) {
