@@ -137,7 +137,8 @@ pub const COMMIT_TRIES: u32 = 10;
 /// Implemented by sinks; used on the subtask's thread only.
 /// - At most one transaction is open: from the first record after the start or after `pre_commit`.
 /// - `commit` is repeatable: committing again what is committed succeeds, in this process and in a later one.
-/// - Transactions are committed in the order in which they were ended.
+/// - Transactions are committed in the order in which they were ended, except that those that failed or are to be retried
+///   don't hold up the others.
 /// - At restore, before the first record: `recover_and_commit` for every ended one of the checkpoint, then
 ///   `recover_and_abort` for every open one, then `recovered`. Dealt out anew after a change of the parallelism, each goes to exactly one writer.
 /// - A writer never touches what another lineage wrote: a successor may be running while this one is thawed.

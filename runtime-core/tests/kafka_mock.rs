@@ -243,7 +243,7 @@ fn what_the_user_leaves_out_is_passed_over_and_what_he_refuses_is_named() {
 }
 
 #[test]
-fn a_subtask_without_partitions_is_idle_and_a_topic_that_is_not_there_is_said() {
+fn a_subtask_without_partitions_is_idle_and_offsets_of_another_topic_are_refused() {
     let (_mock, cluster) = mock(1);
     let open = source(&cluster, "in");
     let mut reading = Reading::new(&open, false, Vec::new());

@@ -6,13 +6,11 @@ use rdkafka::mocking::MockCluster;
 use runtime_core::kafka::KafkaCluster;
 use runtime_core::sinks::{CollectSink, KafkaRecord, KafkaSink};
 use runtime_core::sources::{Generator, KafkaMessage, KafkaSource};
-use runtime_core::{ExecutionSettings, Job, JobParts, KeyedOperator, LocalExecution, Out, States};
-use state_api::access::ValueAccess;
-use state_api::{Result, SystemClock};
+use runtime_core::{ExecutionSettings, Job, JobParts, KeyedOperator, LocalExecution, MemoryCheckpoints, Out, States};
+use state_api::{Result, SystemClock, access::ValueAccess};
 
 #[derive(Clone, Default)]
 struct Count(ValueState<u64>);
-
 impl KeyedOperator for Count {
     type Key = String;
     type In = String;
@@ -37,11 +35,13 @@ fn run(name: &str, build: impl FnOnce(&Job)) -> Result<()> {
     settings.checkpointing.interval = Some(Duration::from_millis(200));
     let io = tokio::runtime::Runtime::new().expect("a runtime");
     let parts = JobParts::new(Arc::new(backend_hashmap::HashMapBackend), Arc::new(SystemClock));
+    let parts = parts.checkpoints(Arc::new(MemoryCheckpoints::new()));
     LocalExecution::start(job, settings, parts, io.handle())?.wait().map(drop)
 }
 
 fn main() -> Result<()> {
     let mock = MockCluster::new(1).expect("a broker in this process");
+    ["words", "counts"].iter().for_each(|topic| mock.create_topic(topic, 2, 1).expect("a new topic"));
     let cluster = KafkaCluster::new(std::env::args().nth(1).unwrap_or_else(|| mock.bootstrap_servers()));
     let topic = |name| KafkaSource::new(cluster.clone(), name, text).group("example").bounded();
     let words = KafkaSink::new(cluster.clone(), "words", |word: &String| Ok(KafkaRecord::new(word.as_str())));

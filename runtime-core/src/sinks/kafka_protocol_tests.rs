@@ -13,7 +13,7 @@ use crate::sink::CommitOutcome;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Answered,
     /// It never reached the broker.
     Lost,
@@ -36,7 +36,7 @@ struct Lineage {
 }
 
 #[derive(Debug, Default)]
-struct Cluster {
+pub(super) struct Cluster {
     visible: Vec<u64>,
     marks: BTreeMap<String, u64>,
     lineages: BTreeMap<String, Lineage>,
@@ -65,7 +65,7 @@ impl Cluster {
     }
 
     /// What consumers of committed records see in the end.
-    fn seen(&mut self) -> Vec<u64> {
+    pub(super) fn seen(&mut self) -> Vec<u64> {
         let names: Vec<String> = self.lineages.keys().cloned().collect();
         names.iter().for_each(|name| self.finish(name));
         let mut seen = self.visible.clone();
@@ -75,13 +75,16 @@ impl Cluster {
 }
 
 #[derive(Clone)]
-struct Model {
+pub(super) struct Model {
     cluster: Arc<Mutex<Cluster>>,
     fate: Arc<dyn Fn() -> Fate + Send + Sync>,
 }
 
 impl Model {
-    fn new(cluster: &Arc<Mutex<Cluster>>, fate: impl Fn() -> Fate + Send + Sync + 'static) -> Self {
+    pub(super) fn new(
+        cluster: &Arc<Mutex<Cluster>>,
+        fate: impl Fn() -> Fate + Send + Sync + 'static,
+    ) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             fate: Arc::new(fate),
@@ -102,7 +105,7 @@ impl Model {
     }
 }
 
-struct ModelSession {
+pub(super) struct ModelSession {
     model: Model,
     name: String,
     epoch: u64,
@@ -173,7 +176,7 @@ impl Session for ModelSession {
     }
 }
 
-fn record(n: u64) -> KafkaRecord {
+pub(super) fn record(n: u64) -> KafkaRecord {
     KafkaRecord::new(n.to_le_bytes())
 }
 

@@ -10,7 +10,8 @@ pub struct KafkaRecord {
     pub payload: Option<Vec<u8>>,
     /// The partition; chosen by the key unless set.
     pub partition: Option<i32>,
-    /// Milliseconds since 1970; the event time of the record unless set.
+    /// Milliseconds since 1970; the event time of the record unless set. Kafka has no times up to 0: such a record gets the
+    /// time at which it is written.
     pub timestamp_ms: Option<i64>,
     /// Names and values.
     pub headers: Vec<(String, Option<Vec<u8>>)>,
@@ -30,6 +31,12 @@ impl KafkaRecord {
     #[must_use]
     pub fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    /// Fills in the event time and leaves out what is none to Kafka.
+    pub(super) fn stamped(mut self, time_ms: Option<i64>) -> Self {
+        self.timestamp_ms = self.timestamp_ms.or(time_ms).filter(|time| *time > 0);
         self
     }
 
@@ -167,6 +174,26 @@ mod tests {
                 headers,
             },
         )
+    }
+
+    #[test]
+    fn the_users_time_is_above_the_event_time_and_times_before_1970_are_left_out() {
+        let stamp = |own, event| {
+            let record = KafkaRecord {
+                timestamp_ms: own,
+                ..KafkaRecord::new("x")
+            };
+            record.stamped(event).timestamp_ms
+        };
+        assert_eq!(
+            [
+                stamp(Some(5), Some(7)),
+                stamp(None, Some(7)),
+                stamp(None, Some(-7)),
+                stamp(None, None)
+            ],
+            [Some(5), Some(7), None, None]
+        );
     }
 
     proptest! {

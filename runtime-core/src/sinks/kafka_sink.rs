@@ -24,6 +24,8 @@ type Serialise<T> = Arc<dyn Fn(&T) -> Result<KafkaRecord> + Send + Sync>;
 /// `offsets.retention.minutes` (7 days unless set): a checkpoint that is older than that is not to be restored with this
 /// sink, since what its transactions wrote would be written again.
 ///
+/// Batches are compressed with lz4 unless the cluster's option `compression.type` says otherwise.
+///
 /// ```
 /// use runtime_core::kafka::KafkaCluster;
 /// use runtime_core::sinks::{KafkaRecord, KafkaSink};
@@ -181,10 +183,9 @@ impl<T: 'static> TwoPhaseWriter for KafkaSinkWriter<T> {
     type Transaction = KafkaTransaction;
 
     fn write(&mut self, record: T, time_ms: Option<i64>) -> Result<()> {
-        let mut record = (self.serialise)(&record)?;
+        let record = (self.serialise)(&record)?;
         self.check(&record)?;
-        record.timestamp_ms = record.timestamp_ms.or(time_ms);
-        self.protocol.add(&record)
+        self.protocol.add(&record.stamped(time_ms))
     }
 
     fn pre_commit(

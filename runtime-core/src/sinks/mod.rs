@@ -21,6 +21,8 @@ mod kafka_protocol;
 mod kafka_protocol_tests;
 #[cfg(feature = "kafka")]
 mod kafka_records;
+#[cfg(all(test, feature = "kafka", feature = "testing"))]
+mod kafka_simulation_tests;
 #[cfg(feature = "kafka")]
 mod kafka_sink;
 mod output_folder;

@@ -101,7 +101,10 @@ impl<T: Record> KafkaReader<T> {
                 ("group.id", source.group.as_deref().unwrap_or("holdfast")),
                 ("enable.auto.commit", "false"),
                 ("enable.auto.offset.store", "false"),
-                ("enable.partition.eof", "true"),
+                (
+                    "enable.partition.eof",
+                    if source.bounded { "true" } else { "false" },
+                ),
                 // Records that are not there any more are an error, not a gap.
                 ("auto.offset.reset", "error"),
             ],

@@ -36,6 +36,8 @@ pub enum KafkaStart {
 /// The event time of a record is its timestamp in Kafka. Each partition is a split for watermarks, so one without records
 /// holds them back until [`Watermarks::idle_after`](crate::Watermarks::idle_after) says it is idle.
 ///
+/// Each subtask fetches up to 16 MiB ahead unless the cluster's option `queued.max.messages.kbytes` says otherwise.
+///
 /// ```
 /// use runtime_core::kafka::KafkaCluster;
 /// use runtime_core::sources::{KafkaMessage, KafkaSource};
