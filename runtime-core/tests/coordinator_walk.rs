@@ -1,5 +1,9 @@
 //! Random walks: a world of tasks and a store answers the coordinator in any order, and invariants hold throughout.
 //!
+//! - A checkpoint completes at most once, and each that begins ends.
+//! - Nothing that a checkpoint refers to is deleted: neither private objects nor those that the registry shares out.
+//! - No task and nobody who asked waits for ever.
+//!
 //! A failing walk prints its seed; `WALK_SEED=<n>` runs that one alone, `WALKS=<n>` another number of them.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
@@ -8,14 +12,16 @@ mod coordinator_support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use checkpoint_storage::{Registration, SharedRegistry};
 use coordinator_support::{Rng, cp, ms, plan};
 use runtime_core::coordinator::{
     Action, CheckpointCoordinator, CheckpointKind, CoordinatorConfig, Fact, FailureReason,
     JobStatus, Outcome, PublishFault, RequestId, Retention, Sealing, TaskId, Trigger,
 };
-use state_api::CheckpointId;
+use state_api::{CheckpointId, Digest, ObjectHandle, RelPath, Root};
 
 const STEPS: u64 = 300;
+const DEFAULT_WALKS: u64 = 10_000;
 
 /// What the world knows of one checkpoint.
 #[derive(Debug, Default)]
@@ -26,6 +32,8 @@ struct Course {
     /// The first number that each task sent.
     sent: BTreeMap<TaskId, u64>,
     in_metadata: BTreeSet<u64>,
+    /// The shared objects of each task, as they were at its barrier.
+    shared: BTreeMap<TaskId, BTreeSet<u64>>,
     published_action: bool,
     publish_outstanding: bool,
     /// The truth about the store.
@@ -40,6 +48,28 @@ impl Course {
     fn ended(&self) -> bool {
         self.completed || self.aborted
     }
+
+    /// Returns the shared objects that the metadata names.
+    fn refers_to(&self) -> BTreeSet<u64> {
+        let acked = self
+            .sent
+            .iter()
+            .filter(|(_, state)| self.in_metadata.contains(state));
+        acked
+            .filter_map(|(task, _)| self.shared.get(task))
+            .flatten()
+            .copied()
+            .collect()
+    }
+}
+
+fn object(number: u64) -> ObjectHandle {
+    ObjectHandle {
+        root: Root::Own,
+        path: RelPath::new(&format!("shared/{number}")).unwrap(),
+        len: number,
+        digest: Digest([0; 32]),
+    }
 }
 
 struct World {
@@ -52,6 +82,10 @@ struct World {
     cleaning: Vec<CheckpointId>,
     released: BTreeSet<CheckpointId>,
     gone: BTreeSet<u64>,
+    registry: SharedRegistry,
+    /// The shared objects that each task would put into a checkpoint now.
+    live: BTreeMap<TaskId, BTreeSet<u64>>,
+    shared_gone: BTreeSet<u64>,
     finished: BTreeSet<TaskId>,
     running: bool,
     next_token: u64,
@@ -62,6 +96,9 @@ struct World {
     completions: u64,
     /// A checkpoint that the job ends with is complete, and its tasks have not been started again.
     last_completed: bool,
+    events: u64,
+    /// A failure was one too many: the engine restarts its tasks.
+    failing: bool,
 }
 
 const TASKS: [TaskId; 3] = coordinator_support::TASKS;
@@ -106,6 +143,9 @@ impl World {
             cleaning: Vec::new(),
             released: BTreeSet::new(),
             gone: BTreeSet::new(),
+            registry: SharedRegistry::new(),
+            live: BTreeMap::new(),
+            shared_gone: BTreeSet::new(),
             finished: BTreeSet::new(),
             running: false,
             next_token: 0,
@@ -115,10 +155,13 @@ impl World {
             stopped: false,
             completions: 0,
             last_completed: false,
+            events: 0,
+            failing: false,
         }
     }
 
     fn tell(&mut self, fact: Fact<u64>) {
+        self.events += 1;
         let actions = self.machine.handle(self.now, fact);
         for action in actions {
             self.carry_out(action);
@@ -133,9 +176,10 @@ impl World {
     }
 
     fn carry_out(&mut self, action: Action<u64>) {
+        let remark = matches!(action, Action::Remark(_) | Action::ReplyTrigger { .. });
         assert!(
-            !self.stopped,
-            "nothing comes after the end but remarks: {action:?}"
+            !self.stopped || remark,
+            "nothing comes after the end but remarks and refusals: {action:?}"
         );
         match action {
             Action::PrepareLocation { id, kind, .. } => {
@@ -177,7 +221,10 @@ impl World {
                 assert!(live.is_empty() || !tasks.is_empty(), "somebody must begin");
                 let course = self.course(id);
                 assert!(!course.ended() && course.triggered.is_none());
-                course.triggered = Some(live);
+                course.triggered = Some(live.clone());
+                if !course.kind.unwrap().is_savepoint() {
+                    self.cut(id, live);
+                }
             }
             Action::Publish {
                 id, acks, finished, ..
@@ -227,6 +274,7 @@ impl World {
                     course.metadata_exists = false;
                     self.cleaning.push(id);
                 }
+                self.delete_unused();
             }
             Action::ReplyTrigger { request, result } => {
                 assert!(self.answered.insert(request), "one answer per request");
@@ -234,19 +282,24 @@ impl World {
                     assert!(self.course(id).metadata_exists);
                 }
             }
-            Action::FailJob { .. } => {}
+            Action::FailJob { .. } => self.failing = true,
             Action::Fenced => self.fenced = true,
             Action::Ended { id, outcome, .. } => {
                 let fenced = self.fenced;
                 let course = self.course(id);
-                assert!(!course.ended(), "a checkpoint ends once");
+                assert!(!course.ended(), "a checkpoint ends once, complete or not");
                 match outcome {
                     Outcome::Completed => {
                         assert!(course.metadata_exists && !course.publish_outstanding && !fenced);
                         course.completed = true;
                         let last = course.kind.unwrap().ends_the_job();
+                        let refers_to = course.refers_to();
                         self.last_completed |= last;
                         self.completions += 1;
+                        assert!(
+                            refers_to.is_disjoint(&self.shared_gone),
+                            "{id} completes without some of its objects"
+                        );
                     }
                     Outcome::Aborted(_) => course.aborted = true,
                 }
@@ -258,6 +311,10 @@ impl World {
                 );
                 for id in &verdict.delete {
                     assert!(!self.course(*id).kind.unwrap().is_savepoint());
+                }
+                for id in &verdict.keep {
+                    let refers_to = self.course(*id).refers_to();
+                    assert!(refers_to.is_disjoint(&self.shared_gone), "{id} is kept");
                 }
             }
             Action::Stopped => self.stopped = true,
@@ -313,6 +370,65 @@ impl World {
         }
     }
 
+    /// Takes down what each task's state is made of, and lets the tasks go on: files are added and dropped, and none comes
+    /// back.
+    fn cut(&mut self, id: CheckpointId, tasks: BTreeSet<TaskId>) {
+        for task in tasks {
+            let mut live = self.live.remove(&task).unwrap_or_default();
+            if self.rng.one_in(2) {
+                live.pop_first();
+            }
+            if live.len() < 3 {
+                self.next_token += 1;
+                live.insert(self.next_token);
+            }
+            self.course(id).shared.insert(task, live.clone());
+            self.live.insert(task, live);
+        }
+    }
+
+    /// Registers the shared objects of an ack, as an engine does before it hands the ack over.
+    fn register(&mut self, id: CheckpointId, task: TaskId) {
+        let Some(course) = self.courses.get(&id) else {
+            return;
+        };
+        for number in course.shared.get(&task).into_iter().flatten() {
+            let known = self.registry.register(id, &object(*number)).unwrap();
+            let revived = known == Registration::New && self.shared_gone.contains(number);
+            assert!(
+                !revived || !self.machine.is_pending(id),
+                "{number} was deleted, and {id} waits for it"
+            );
+        }
+    }
+
+    /// Deletes the shared objects that no retained checkpoint uses.
+    fn delete_unused(&mut self) {
+        assert!(!self.fenced, "a fenced attempt deletes nothing");
+        let Some(lowest) = self.machine.completed().lowest_id() else {
+            return;
+        };
+        let unused = self.registry.unregister_unused(lowest).objects;
+        self.shared_gone.extend(unused.iter().map(|o| o.len));
+        for retained in self.machine.completed().all() {
+            let refers_to = self.courses[&retained.id].refers_to();
+            assert!(
+                refers_to.is_disjoint(&self.shared_gone),
+                "{} is retained and lost objects",
+                retained.id
+            );
+        }
+    }
+
+    /// Returns the checkpoint in the store that a recovery takes.
+    fn newest_existing(&self) -> Option<CheckpointId> {
+        let existing = self
+            .courses
+            .iter()
+            .filter(|(_, c)| c.metadata_exists && c.kind != Some(CheckpointKind::Savepoint));
+        existing.map(|(id, _)| *id).next_back()
+    }
+
     fn check_between(&self) {
         if let Some(at) = self.machine.next_wakeup() {
             assert!(at > 0);
@@ -323,12 +439,7 @@ impl World {
             && !self.fenced
             && !self.stopped
         {
-            let newest = self
-                .courses
-                .iter()
-                .filter(|(_, c)| c.metadata_exists && c.kind != Some(CheckpointKind::Savepoint))
-                .map(|(id, _)| *id)
-                .next_back();
+            let newest = self.newest_existing();
             assert_eq!(newest, self.machine.completed().latest().map(|c| c.id));
         }
     }
@@ -359,6 +470,7 @@ impl World {
         self.next_token += 1;
         let state = self.next_token;
         self.course(id).sent.insert(task, state);
+        self.register(id, task);
         self.tell(Fact::Ack { task, id, state });
         if missing.len() == 1 {
             self.tell(Fact::Seal { id });
@@ -392,6 +504,7 @@ impl World {
         if self.gone.contains(&state) {
             return;
         }
+        self.register(id, task);
         self.tell(Fact::Ack { task, id, state });
     }
 
@@ -462,6 +575,19 @@ impl World {
         self.running = true;
         self.last_completed = false;
         self.finished.clear();
+        self.live.clear();
+        if let Some(newest) = self.newest_existing() {
+            let course = &self.courses[&newest];
+            assert!(
+                self.fenced || course.refers_to().is_disjoint(&self.shared_gone),
+                "{newest} is restored without some of its objects"
+            );
+            let acked = course
+                .shared
+                .iter()
+                .filter(|(task, _)| course.sent.contains_key(task));
+            self.live = acked.map(|(task, set)| (*task, set.clone())).collect();
+        }
         let random = self.rng.draw();
         self.tell(Fact::TasksRunning {
             plan: plan(),
@@ -471,6 +597,10 @@ impl World {
 
     fn step(&mut self) {
         self.now += self.rng.below(12);
+        if std::mem::take(&mut self.failing) && self.rng.one_in(2) {
+            self.running = false;
+            self.tell(Fact::Failover);
+        }
         match self.rng.below(100) {
             0..=25 => self.ack_wanted(),
             26..=37 => self.ack_any(),
@@ -539,6 +669,13 @@ impl World {
                 }
             }
             99 if self.rng.one_in(40) => self.tell(Fact::Fenced),
+            99 => {
+                let id = self.some_id();
+                self.tell(Fact::TriggerFailed {
+                    id,
+                    detail: "task out of reach".into(),
+                });
+            }
             _ => {}
         }
     }
@@ -551,6 +688,10 @@ impl World {
             JobStatus::Suspended,
         ][self.rng.below(4) as usize];
         self.tell(Fact::Stop { status });
+        // Words that were on their way when the job ended.
+        for _ in 0..self.rng.below(20) {
+            self.step();
+        }
         for _ in 0..10_000 {
             if self.stopped {
                 break;
@@ -579,14 +720,28 @@ impl World {
     }
 }
 
-fn walk(seed: u64) -> (u64, usize) {
+/// What a walk came to: checkpoints begun and completed, shared objects deleted, and facts told.
+#[derive(Debug, Default, PartialEq)]
+struct Tally {
+    begun: u64,
+    completed: u64,
+    deleted: u64,
+    events: u64,
+}
+
+fn walk(seed: u64) -> Tally {
     let mut world = World::new(seed);
     world.run_tasks();
     for _ in 0..STEPS {
         world.step();
     }
     world.finish();
-    (world.completions, world.courses.len())
+    Tally {
+        begun: world.courses.len() as u64,
+        completed: world.completions,
+        deleted: world.shared_gone.len() as u64,
+        events: world.events,
+    }
 }
 
 #[test]
@@ -594,15 +749,17 @@ fn invariants_hold_in_every_interleaving() {
     let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().unwrap());
     let seeds = match (number("WALK_SEED"), number("WALKS")) {
         (Some(seed), _) => seed..seed + 1,
-        (None, walks) => 0..walks.unwrap_or(20_000),
+        (None, walks) => 0..walks.unwrap_or(DEFAULT_WALKS),
     };
-    let (mut completed, mut begun) = (0, 0);
+    let mut all = Tally::default();
     for seed in seeds.clone() {
         let outcome = std::panic::catch_unwind(|| walk(seed));
         match outcome {
-            Ok((c, b)) => {
-                completed += c;
-                begun += b;
+            Ok(one) => {
+                all.begun += one.begun;
+                all.completed += one.completed;
+                all.deleted += one.deleted;
+                all.events += one.events;
             }
             Err(panic) => {
                 println!("failing walk: WALK_SEED={seed}");
@@ -610,12 +767,15 @@ fn invariants_hold_in_every_interleaving() {
             }
         }
     }
-    println!("seeds {seeds:?}: {begun} checkpoints begun, {completed} completed");
+    println!("seeds {seeds:?}: {all:?}");
     if seeds.end - seeds.start > 1_000 {
         assert!(
-            completed * 3 > begun as u64,
-            "walks that complete little prove little: {completed} of {begun}"
+            all.completed * 4 > all.begun && all.deleted > all.completed / 2,
+            "walks that complete and delete little prove little: {all:?}"
         );
+    }
+    if seeds.end - seeds.start >= DEFAULT_WALKS {
+        assert!(all.events >= 1_000_000, "{all:?}");
     }
 }
 
