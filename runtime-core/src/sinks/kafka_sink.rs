@@ -20,6 +20,8 @@ type Serialise<T> = Arc<dyn Fn(&T) -> Result<KafkaRecord> + Send + Sync>;
 /// with a note that they were written. So a record is visible a checkpoint interval later, and what comes between two
 /// checkpoints must fit into [`buffer`](Self::buffer) and is part of the checkpoint's size.
 ///
+/// A job without checkpoints writes everything at its end. The topic must exist.
+///
 /// The note is an offset of a consumer group that is made for each start of the sink. Brokers forget groups after
 /// `offsets.retention.minutes` (7 days unless set): a checkpoint that is older than that is not to be restored with this
 /// sink, since what its transactions wrote would be written again.
