@@ -50,6 +50,7 @@ mod reaper;
 mod registry;
 mod root;
 mod savepoint;
+mod stop;
 mod storage;
 mod store;
 mod stream;
@@ -75,6 +76,7 @@ pub use registry::{Ownership, Registration, SharedRegistry, Unused};
 pub use root::StoreRoot;
 pub use savepoint::SavepointFolder;
 pub use state_api::read_handle;
+pub use stop::StopRecord;
 pub use storage::{ObjectCheckpointStorage, ReapReport};
 pub use store::{
     Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use checkpoint_storage::{MemoryStore, StoreRoot, StreamOptions, UuidSource};
 use job_support::{
     Count, Items, Ledger, asking, expected, lines, now, parts, settings, totals, with_memory,
     without_interval, wordcount, words,
@@ -16,11 +17,11 @@ use runtime_core::coordinator::{CheckpointKind, CoordinatorConfig, JobStatus, Re
 use runtime_core::execution::{CheckpointDone, JobControl, Reply, SavepointFormat};
 use runtime_core::testing::Driver;
 use runtime_core::{
-    ExecutionSettings, Job, JobEvent, JobOutcome, JobParts, Operator, Out, RestoreFrom, Tumbling,
-    Windowed,
+    CheckpointStore, ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobOutcome, JobParts,
+    MemoryCheckpoints, Operator, Out, RestoreFrom, Tumbling, Windowed,
 };
 use state_api::access::Aggregator;
-use state_api::{CheckpointId, Error, ErrorKind, Result};
+use state_api::{CheckpointId, Error, ErrorKind, JobId, Result};
 
 type Replies = Arc<Mutex<Vec<Reply<CheckpointDone>>>>;
 
@@ -458,5 +459,61 @@ fn a_last_checkpoint_that_fails_lets_the_job_go_on() {
         assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 0));
         assert!(take(&replies).is_err(), "seed {seed}");
         assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_job_that_was_stopped_with_a_savepoint_does_not_go_on_from_an_older_checkpoint() {
+    let memory = MemoryStore::new();
+    let in_folder = |seed| {
+        let root = StoreRoot::memory(&memory, "all");
+        let store = FolderCheckpoints::new(
+            root.folder("checkpoints"),
+            JobId::new("wordcount").unwrap(),
+            UuidSource::seeded(seed),
+            StreamOptions::default(),
+        );
+        Arc::new(store.savepoints(root.folder("savepoints"))) as Arc<dyn CheckpointStore>
+    };
+    let in_memory = MemoryCheckpoints::new();
+    let stores: [&dyn Fn(u64) -> Arc<dyn CheckpointStore>; 2] =
+        [&in_folder, &|_| Arc::new(in_memory.clone())];
+    for store in stores {
+        let (lines, ledger) = (lines(1000), Ledger::new());
+        let job = wordcount(&lines, 2, &ledger);
+        let mut driver = Driver::new(3);
+        let latest = ExecutionSettings {
+            restore: RestoreFrom::Latest,
+            checkpointing: CoordinatorConfig {
+                retained: 3,
+                ..settings(10).checkpointing
+            },
+            ..settings(10)
+        };
+        let (parts_of, replies) = once(
+            &driver,
+            parts().checkpoints(store(1)),
+            first_completed,
+            stop(false),
+        );
+        driver.run(&job, &latest, parts_of).unwrap();
+        let savepoint = take(&replies).unwrap().path.unwrap();
+        let parts_of = parts().checkpoints(store(2));
+        let refused = driver.run(&job, &latest, parts_of.clone()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Config);
+        assert!(refused.to_string().contains(&savepoint), "{refused}");
+        if savepoint.starts_with("memory://") {
+            // From outside no path leads into that store.
+            continue;
+        }
+        // From the savepoint it goes on; what it completes then is the latest again.
+        let on = ExecutionSettings {
+            checkpointing: latest.checkpointing.clone(),
+            ..from(&savepoint)
+        };
+        driver.run(&job, &on, parts_of.clone()).unwrap();
+        assert_eq!(totals(&ledger.records()), expected(&lines));
+        driver.run(&job, &latest, parts_of).unwrap();
+        assert_eq!(totals(&ledger.records()), expected(&lines));
     }
 }

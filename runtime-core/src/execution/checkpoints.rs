@@ -29,6 +29,14 @@ pub struct LoadedCheckpoint {
     pub storage: Arc<dyn CheckpointStorage>,
 }
 
+/// Says that the newest checkpoint is not where a job was left.
+pub(crate) fn stopped_with(location: &str) -> Error {
+    Error::config(format!(
+        "the job was stopped with a savepoint, and its output is committed up to there: start it from {location}, or from nothing"
+    ))
+    .with("savepoint", location)
+}
+
 /// Where the checkpoints of one job are kept, as the coordinator sees it.
 ///
 /// # Contract
@@ -49,7 +57,8 @@ pub trait CheckpointStore: Send + Sync {
     /// Finds the checkpoint to restore; `None` when the newest is asked for and there is none.
     ///
     /// # Errors
-    /// `NotFound` when a path leads nowhere, `Corrupt` when what is there is damaged.
+    /// `NotFound` when a path leads nowhere, `Corrupt` when what is there is damaged, `Config` when the newest is asked for and the
+    /// job was stopped with a savepoint after it.
     fn load<'a>(&'a self, from: &'a RestoreFrom)
     -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>>;
 
@@ -122,6 +131,15 @@ pub trait CheckpointStore: Send + Sync {
     /// # Errors
     /// As the contract says.
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>>;
+
+    /// Notes that the job ends with a savepoint that was published, before anything is committed for it: an older checkpoint is
+    /// not the latest to go on from any more, [`load`](Self::load) says so then.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    fn note_stop(&self, _savepoint: CheckpointId) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Deletes a checkpoint that was published, metadata first, and what no other checkpoint refers to.
     ///

@@ -609,7 +609,19 @@ impl Coordination {
         );
         self.executor.spawn_io(Box::pin(async move {
             failpoints.reach(Failpoint::Publish);
-            let fact = match store.publish(metadata).await {
+            let stops = matches!(kind, CheckpointKind::StopWithSavepoint { .. });
+            let published = match store.publish(metadata).await {
+                // The savepoint is there whatever becomes of the note.
+                Ok(()) if stops => store.note_stop(id).await.map_err(|error| {
+                    if error.kind() == ErrorKind::Fenced {
+                        return error;
+                    }
+                    Error::retryable("the savepoint is complete, and that could not be noted")
+                        .caused_by(error)
+                }),
+                other => other,
+            };
+            let fact = match published {
                 Ok(()) => Fact::Published { id },
                 Err(error) => {
                     let fault = match error.kind() {

@@ -13,6 +13,7 @@ use state_api::{
 };
 use tokio::runtime::Handle;
 
+use super::checkpoints::stopped_with;
 use super::{CheckpointStore, LoadedCheckpoint, MemoryCheckpoints, RestoreFrom, StoreStart};
 
 /// How often a publish whose outcome is unknown is repeated to learn it.
@@ -258,7 +259,13 @@ impl CheckpointStore for FolderCheckpoints {
         Box::pin(async move {
             let found = match from {
                 RestoreFrom::Nothing => None,
-                RestoreFrom::Latest => self.opened()?.store.latest().await?,
+                RestoreFrom::Latest => {
+                    let store = self.opened()?.store;
+                    if let Some(stopped) = store.stopped().await? {
+                        return Err(stopped_with(&stopped.location));
+                    }
+                    store.latest().await?
+                }
                 RestoreFrom::Path(pointer) => Some(self.find(pointer).await?),
             };
             Ok(found.map(|found| self.loaded(found)))
@@ -359,6 +366,14 @@ impl CheckpointStore for FolderCheckpoints {
         }
         let name = checkpoint_storage::layout::checkpoint_folder(id);
         Some(self.folder.folder(&name).url().to_owned())
+    }
+
+    fn note_stop(&self, savepoint: CheckpointId) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let location = self.location(savepoint).unwrap_or_default();
+            let opened = self.opened()?;
+            opened.store.note_stop(savepoint, &location).await
+        })
     }
 
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {

@@ -8,6 +8,7 @@ use state_api::{
     Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result,
 };
 
+use super::checkpoints::stopped_with;
 use super::{CheckpointStore, LoadedCheckpoint, RestoreFrom, StoreStart};
 
 /// Checkpoints in this process's memory: they survive a restart of the job, not of the process.
@@ -47,6 +48,8 @@ struct Kept {
     /// The names of savepoints of this attempt.
     places: BTreeMap<CheckpointId, String>,
     savepoints: BTreeMap<String, Arc<CheckpointMetadata>>,
+    /// The savepoint that the job was stopped with last.
+    stopped: Option<(CheckpointId, String)>,
 }
 
 impl MemoryCheckpoints {
@@ -143,7 +146,12 @@ impl CheckpointStore for MemoryCheckpoints {
         let newest = self.lock().completed.values().next_back().cloned();
         let found = match from {
             RestoreFrom::Nothing => Ok(None),
-            RestoreFrom::Latest => Ok(newest),
+            RestoreFrom::Latest => match &self.lock().stopped {
+                Some((id, name)) if newest.as_ref().is_none_or(|n| n.checkpoint < *id) => {
+                    Err(stopped_with(name))
+                }
+                _ => Ok(newest),
+            },
             RestoreFrom::Path(path) => match path.strip_prefix("chk-").and_then(|n| n.parse().ok())
             {
                 Some(id) => self.lock().completed.get(&CheckpointId(id)).cloned(),
@@ -195,6 +203,13 @@ impl CheckpointStore for MemoryCheckpoints {
         Box::pin(ready(Ok(
             Arc::new(self.storage) as Arc<dyn CheckpointStorage>
         )))
+    }
+
+    fn note_stop(&self, savepoint: CheckpointId) -> BoxFuture<'_, Result<()>> {
+        let mut kept = self.lock();
+        let name = kept.places.get(&savepoint).cloned();
+        kept.stopped = name.map(|name| (savepoint, name));
+        Box::pin(ready(Ok(())))
     }
 
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {

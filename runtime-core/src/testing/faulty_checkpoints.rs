@@ -155,6 +155,10 @@ impl CheckpointStore for FaultyCheckpoints {
         self.inner.storage_of(id)
     }
 
+    fn note_stop(&self, savepoint: CheckpointId) -> BoxFuture<'_, Result<()>> {
+        self.inner.note_stop(savepoint)
+    }
+
     fn location(&self, id: CheckpointId) -> Option<String> {
         self.inner.location(id)
     }

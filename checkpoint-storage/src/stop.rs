@@ -1,0 +1,94 @@
+//! Records of jobs that were stopped with a savepoint: their output is committed up to it, so an older checkpoint must not be
+//! taken for the place to go on from.
+use bytes::Bytes;
+use state_api::{Attempt, CheckpointId, Error, ErrorKind, Result};
+
+use crate::job_store::JobStore;
+
+const PREFIX: &str = "stopped-";
+const START: &str = "holdfast: stopped with the savepoint ";
+
+/// Says that a job was stopped with a savepoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopRecord {
+    /// The attempt that was stopped.
+    pub attempt: Attempt,
+    /// The savepoint.
+    pub savepoint: CheckpointId,
+    /// Where it is.
+    pub location: String,
+}
+
+impl StopRecord {
+    fn name(&self) -> String {
+        format!("{PREFIX}{}-{}", self.attempt.0, self.savepoint.0)
+    }
+
+    fn parse(name: &str, bytes: &[u8]) -> Option<Self> {
+        let (attempt, savepoint) = numbers(name)?;
+        let line = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+        Some(Self {
+            attempt,
+            savepoint,
+            location: line.strip_prefix(START)?.to_owned(),
+        })
+    }
+}
+
+fn numbers(name: &str) -> Option<(Attempt, CheckpointId)> {
+    let (attempt, savepoint) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    Some((
+        Attempt(attempt.parse().ok()?),
+        CheckpointId(savepoint.parse().ok()?),
+    ))
+}
+
+impl JobStore {
+    /// Notes that the job ends with a savepoint; before anything is committed for it.
+    ///
+    /// # Errors
+    /// `Fenced`; `Retryable` when the store fails.
+    pub async fn note_stop(&self, savepoint: CheckpointId, location: &str) -> Result<()> {
+        self.check_fenced().await?;
+        let record = StopRecord {
+            attempt: self.attempt(),
+            savepoint,
+            location: location.to_owned(),
+        };
+        let bytes = Bytes::from(format!("{START}{location}\n"));
+        match self.root().publish(&record.name(), bytes).await {
+            // Written by a try that did not hear of its success.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+            other => other.map_err(|e| e.with("job", self.job())),
+        }
+    }
+
+    /// Returns how the job was stopped last, if nothing was completed after that.
+    ///
+    /// # Errors
+    /// `Corrupt` when the record can't be read; `Retryable` when the store fails.
+    pub async fn stopped(&self) -> Result<Option<StopRecord>> {
+        let entries = self.root().list("").await?;
+        let names = entries.iter().map(|entry| entry.name.as_str());
+        let last = names
+            .filter_map(|name| Some((numbers(name)?, name)))
+            .max_by_key(|((attempt, savepoint), _)| (attempt.0, savepoint.0));
+        let Some(((attempt, savepoint), name)) = last else {
+            return Ok(None);
+        };
+        let newest = self.latest().await?;
+        let later = newest.is_some_and(|newest| {
+            let completed = (newest.metadata.attempt.0, newest.metadata.checkpoint.0);
+            completed > (attempt.0, savepoint.0)
+        });
+        if later {
+            return Ok(None);
+        }
+        let bytes = self.root().read_all(name).await?;
+        let record = StopRecord::parse(name, &bytes).ok_or_else(|| {
+            Error::corrupt("the record of how the job was stopped can't be read")
+                .with("object", name)
+        })?;
+        Ok(Some(record))
+    }
+}
