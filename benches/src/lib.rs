@@ -18,7 +18,7 @@
 //! | `ratios`, `operations` | single operations |
 //! | `stalls`, `writers`, `snapshots`, `cuts`, `memory`, `capture` | everything around snapshots and memory |
 //! | `job`, `overhead` | a whole job; what checkpoints cost it |
-//! | `scale`, `coordinator` | the coordinator's side of checkpoints of very many subtasks: in short; with deletions and the peak of memory |
+//! | `coordinator` | the coordinator's side of checkpoints of very many subtasks |
 //! | `peer` | running the peer harness and reading its lines |
 pub mod capture;
 pub mod coordinator;
@@ -33,7 +33,6 @@ pub mod overhead;
 pub mod peer;
 pub mod process;
 pub mod ratios;
-pub mod scale;
 pub mod settings;
 pub mod snapshots;
 pub mod stalls;

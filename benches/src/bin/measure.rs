@@ -10,7 +10,7 @@ use std::time::Duration;
 use benches::process::OtherCores;
 use benches::table::Table;
 use benches::{
-    capture, coordinator, cuts, job, memory, meter, operations, overhead, ratios, scale, settings,
+    capture, coordinator, cuts, job, memory, meter, operations, overhead, ratios, settings,
     snapshots, stalls, writers,
 };
 use state_api::Result;
@@ -30,7 +30,6 @@ parts   ratios   single operations on values, against bare tables, alternated
         capture  change capture
         memory   bytes per key
         job      a whole job: words, key by, count, discard
-        scale    the coordinator's side of a checkpoint of 10,000 subtasks with 100 shared objects each
 
 only if named:
         hang         every key rewritten while the store hangs
@@ -43,7 +42,6 @@ TMPDIR the place for snapshots.";
 
 const PARTS: [&str; 11] = [
     "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory", "job",
-    "scale",
 ];
 
 /// Parts that take long, or much memory.
@@ -90,7 +88,6 @@ fn measure(part: &str) -> Result<Table> {
         "writers" => writers::table(n, rounds),
         "capture" => capture::table(n, rounds),
         "memory" => memory::table(n),
-        "scale" => scale::table(10_000, 100),
         "job" => {
             let records = settings::number("BENCH_RECORDS", 5_000_000);
             job::table(n, records as u64, rounds)
