@@ -40,7 +40,7 @@ BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (5) that of alternation
 BENCH_SUBTASKS (10000) and BENCH_OBJECTS (100) the coordinator's subtasks and the shared objects of each, BENCH_SECONDS (60) those of one run of the overhead,
 TMPDIR the place for snapshots.";
 
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 10] = [
     "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory", "job",
 ];
 
