@@ -3,11 +3,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
+use checkpoint_storage::CheckpointMetadata;
 use futures_channel::oneshot;
 use futures_util::future::BoxFuture;
 use state_api::{
-    Attempt, CheckpointId, Clock, Error, ErrorKind, Executor, HashId, JobId, ObjectHandle,
+    Attempt, CheckpointId, Clock, Error, ErrorKind, Executor, JobId, ObjectHandle,
     OperatorSnapshot, Result, SnapshotKind,
 };
 
@@ -16,16 +16,16 @@ use super::journal::{Ending, Journal};
 use super::launch::Run;
 use super::shared::SharedObjects;
 use super::{
-    CheckpointDone, CheckpointStats, CheckpointStore, ExecutionSettings, Failpoint, Failpoints,
-    JobEvent, JobEvents, JobReport, MissingSubtask, PendingReport, Places, SubtaskRecord, events,
+    CheckpointDone, CheckpointStats, CheckpointStore, ExecutionSettings, Failpoints, JobEvent,
+    JobEvents, Places, SubtaskRecord, events,
 };
 use crate::channel::{Barrier, BarrierMode};
 use crate::config::CheckpointMode;
 use crate::coordinator::{
     Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Fact, FailureReason,
-    Outcome, PendingView, PublishFault, RequestId, SavepointFormat, Trigger,
+    Outcome, PublishFault, RequestId, SavepointFormat,
 };
-use crate::task::{ActivityPhase, CheckpointAck, Command};
+use crate::task::{CheckpointAck, Command};
 
 /// What an action of the coordinator means for the loop of the job.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ pub(super) struct Coordination {
 }
 
 impl Coordination {
-    fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.clock.now_ms()).unwrap_or(0)
     }
 
@@ -222,136 +222,6 @@ impl Coordination {
     fn cleaned(&mut self, id: CheckpointId) {
         self.cleaning += 1;
         self.inbox.send(Message::Fact(Fact::Cleaned { id }));
-    }
-
-    /// Asks for a checkpoint on behalf of somebody who waits.
-    pub(super) fn request(
-        &mut self,
-        mut trigger: Trigger,
-        reply: oneshot::Sender<Result<CheckpointDone>>,
-    ) -> Fact<CheckpointAck> {
-        self.requests += 1;
-        let request = RequestId(self.requests);
-        self.waiting.insert(request, reply);
-        trigger.request = Some(request);
-        Fact::Trigger(trigger)
-    }
-
-    fn answer(
-        &mut self,
-        request: RequestId,
-        result: &std::result::Result<CheckpointId, CheckpointFailure>,
-    ) {
-        let Some(reply) = self.waiting.remove(&request) else {
-            return;
-        };
-        let answer = match result {
-            Err(failure) => Err(failure.to_error()),
-            Ok(id) => match self.journal.borrow().record(*id) {
-                None => Err(Error::bug("an ended checkpoint left no record")),
-                Some(record) => Ok(CheckpointDone {
-                    id: *id,
-                    kind: record.kind,
-                    path: record.path.clone(),
-                    duration_ms: record.duration_ms,
-                    total_bytes: record.total_bytes,
-                    new_bytes: record.new_bytes,
-                }),
-            },
-        };
-        match answer {
-            Ok(done) if done.kind.ends_the_job() => self.parting.push((reply, done)),
-            // Who no longer waits is not told.
-            answer => drop(reply.send(answer)),
-        }
-    }
-
-    /// Answers those who asked the job to stop; `failed` says what came after the checkpoint was complete.
-    pub(super) fn part(&mut self, failed: Option<&str>) {
-        for (reply, done) in self.parting.drain(..) {
-            let answer = match failed {
-                None => Ok(done),
-                Some(why) => {
-                    let error = Error::retryable(format!(
-                        "the {} is complete, but the job did not stop in peace: {why}",
-                        done.kind
-                    ))
-                    .with("checkpoint", done.id);
-                    Err(match done.path {
-                        Some(path) => error.with("path", path),
-                        None => error,
-                    })
-                }
-            };
-            drop(reply.send(answer));
-        }
-    }
-
-    /// Says how things stand.
-    pub(super) fn report(&self, run: Option<&Run>) -> JobReport {
-        let mut report = self.journal.borrow().report(self.clock.now_ms());
-        report.waiting_requests = self.coordinator.waiting_requests();
-        report.pending = self.pending(run);
-        report
-    }
-
-    fn pending(&self, run: Option<&Run>) -> Vec<PendingReport> {
-        let now_ms = self.clock.now_ms();
-        let views = self.coordinator.pending(self.now_ms());
-        let report = |view: &PendingView| {
-            let triggered_ms = now_ms.saturating_sub(i64::try_from(view.age_ms).unwrap_or(0));
-            PendingReport::new(view, |task| {
-                let activity = run.and_then(|run| run.mailboxes.get(&task)?.activity());
-                let activity = activity.filter(|activity| activity.checkpoint == view.id);
-                let since_ms = activity.as_ref().map_or(triggered_ms, |a| a.since_ms);
-                let bytes = activity.as_ref().map_or(0, |activity| activity.bytes);
-                let phase = activity.map(|activity| activity.phase);
-                let channels = match &phase {
-                    Some(
-                        ActivityPhase::Aligning { missing }
-                        | ActivityPhase::RecordingInFlight { missing },
-                    ) => missing.as_slice(),
-                    _ => &[],
-                };
-                MissingSubtask {
-                    task,
-                    vertex: run.map_or_else(|| "?".into(), |run| run.name_of(task)),
-                    waits_for: channels
-                        .iter()
-                        .filter_map(|channel| run?.sender(task, *channel))
-                        .collect(),
-                    phase,
-                    since_ms,
-                    for_ms: u64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0),
-                    bytes,
-                }
-            })
-        };
-        views.iter().map(report).collect()
-    }
-
-    /// Notes what checkpoints wait for whose time is over: afterwards nobody knows.
-    fn note_overdue(&mut self, run: Option<&Run>) {
-        self.overdue.clear();
-        if self.coordinator.next_wakeup() <= Some(self.now_ms()) {
-            let overdue = self.pending(run).into_iter().filter(|p| p.left_ms == 0);
-            self.overdue = overdue
-                .map(|pending| {
-                    let text = pending.to_string();
-                    let lines: Vec<_> = text.lines().map(str::trim).collect();
-                    (pending.id, lines.join("; "))
-                })
-                .collect();
-        }
-    }
-
-    /// Says in the failure of a checkpoint that expired what it waited for.
-    fn explain(&self, failure: &mut CheckpointFailure) {
-        if failure.reason == FailureReason::Expired
-            && let Some(waited) = failure.id.and_then(|id| self.overdue.get(&id))
-        {
-            failure.detail.clone_from(waited);
-        }
     }
 
     fn act(
@@ -534,110 +404,6 @@ impl Coordination {
                 self.tell(JobEvent::CheckpointAborted { id, failure });
             }
         }
-    }
-
-    fn publish(
-        &mut self,
-        run: &Run,
-        id: CheckpointId,
-        kind: CheckpointKind,
-        timestamp_ms: u64,
-        acks: &Acks<CheckpointAck>,
-    ) {
-        let created_ms = i64::try_from(timestamp_ms).unwrap_or(i64::MAX);
-        let snapshot_kind = match self.kinds.get(&id) {
-            // That it is full is no property of what is there.
-            Some(SnapshotKind::FullCheckpoint) | None => SnapshotKind::Checkpoint,
-            Some(kind) => *kind,
-        };
-        let mut metadata = CheckpointMetadata::new(
-            id,
-            self.job.clone(),
-            self.attempt,
-            snapshot_kind,
-            created_ms,
-        );
-        let mut operators: BTreeMap<_, OperatorMetadata> = BTreeMap::new();
-        for acked in acks.iter() {
-            let index = acked.task.vertex as usize;
-            let (plan, name) = (run.plan[index], run.vertices[index].name());
-            for (uid, snapshot) in &acked.state.operators {
-                let operator = operators
-                    .entry(uid.clone())
-                    .or_insert_with(|| OperatorMetadata {
-                        name: Some(name.as_str().into()),
-                        ..OperatorMetadata::new(
-                            uid.clone(),
-                            plan.parallelism,
-                            plan.max_parallelism,
-                            HashId::default(),
-                        )
-                    });
-                operator
-                    .subtasks
-                    .push(SubtaskMetadata::new(acked.task.subtask, snapshot.clone()));
-            }
-        }
-        metadata.operators = operators.into_values().collect();
-        metadata.collect_roots();
-        let metadata = Arc::new(metadata);
-        self.metadata.insert(id, Arc::clone(&metadata));
-        let reports = || acks.iter().map(|acked| acked.state.report);
-        self.stats.insert(
-            id,
-            CheckpointStats {
-                id,
-                kind,
-                duration_ms: 0,
-                total_bytes: metadata.total_bytes(),
-                new_bytes: metadata.new_bytes(),
-                alignment_ns: reports()
-                    .map(|r| r.alignment.duration_ns)
-                    .max()
-                    .unwrap_or(0),
-                alignment_bytes: reports().map(|r| r.alignment.bytes).max().unwrap_or(0),
-                persisted_bytes: reports().map(|r| r.alignment.persisted_bytes).sum(),
-                sync_ns: reports().map(|r| r.sync_ns).max().unwrap_or(0),
-                async_ns: reports().map(|r| r.async_ns).max().unwrap_or(0),
-                subtasks: acks.len(),
-            },
-        );
-        let (store, inbox, failpoints) = (
-            Arc::clone(&self.store),
-            Arc::clone(&self.inbox),
-            self.failpoints.clone(),
-        );
-        self.executor.spawn_io(Box::pin(async move {
-            failpoints.reach(Failpoint::Publish);
-            let stops = matches!(kind, CheckpointKind::StopWithSavepoint { .. });
-            let published = match store.publish(metadata).await {
-                // The savepoint is there whatever becomes of the note.
-                Ok(()) if stops => store.note_stop(id).await.map_err(|error| {
-                    if error.kind() == ErrorKind::Fenced {
-                        return error;
-                    }
-                    Error::retryable("the savepoint is complete, and that could not be noted")
-                        .caused_by(error)
-                }),
-                other => other,
-            };
-            let fact = match published {
-                Ok(()) => Fact::Published { id },
-                Err(error) => {
-                    let fault = match error.kind() {
-                        ErrorKind::Fenced => PublishFault::Fenced,
-                        ErrorKind::Retryable => PublishFault::Unknown,
-                        _ => PublishFault::NotWritten,
-                    };
-                    Fact::PublishFailed {
-                        id,
-                        fault,
-                        detail: error.to_string(),
-                    }
-                }
-            };
-            inbox.send(Message::Fact(fact));
-        }));
     }
 
     fn prepare(&self, id: CheckpointId, check: BoxFuture<'static, Result<()>>) {

@@ -1,0 +1,120 @@
+//! How acks become the metadata of a checkpoint, and that a checkpoint that exists.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
+use state_api::{CheckpointId, Error, ErrorKind, HashId, SnapshotKind};
+
+use super::coordination::Coordination;
+use super::inbox::Message;
+use super::launch::Run;
+use super::{CheckpointStats, Failpoint};
+use crate::coordinator::{Acks, CheckpointKind, Fact, PublishFault};
+use crate::task::CheckpointAck;
+
+impl Coordination {
+    /// Puts the metadata of a checkpoint together and makes it exist.
+    pub(super) fn publish(
+        &mut self,
+        run: &Run,
+        id: CheckpointId,
+        kind: CheckpointKind,
+        timestamp_ms: u64,
+        acks: &Acks<CheckpointAck>,
+    ) {
+        let created_ms = i64::try_from(timestamp_ms).unwrap_or(i64::MAX);
+        let snapshot_kind = match self.kinds.get(&id) {
+            // That it is full is no property of what is there.
+            Some(SnapshotKind::FullCheckpoint) | None => SnapshotKind::Checkpoint,
+            Some(kind) => *kind,
+        };
+        let mut metadata = CheckpointMetadata::new(
+            id,
+            self.job.clone(),
+            self.attempt,
+            snapshot_kind,
+            created_ms,
+        );
+        let mut operators: BTreeMap<_, OperatorMetadata> = BTreeMap::new();
+        for acked in acks.iter() {
+            let index = acked.task.vertex as usize;
+            let (plan, name) = (run.plan[index], run.vertices[index].name());
+            for (uid, snapshot) in &acked.state.operators {
+                let operator = operators
+                    .entry(uid.clone())
+                    .or_insert_with(|| OperatorMetadata {
+                        name: Some(name.as_str().into()),
+                        ..OperatorMetadata::new(
+                            uid.clone(),
+                            plan.parallelism,
+                            plan.max_parallelism,
+                            HashId::default(),
+                        )
+                    });
+                operator
+                    .subtasks
+                    .push(SubtaskMetadata::new(acked.task.subtask, snapshot.clone()));
+            }
+        }
+        metadata.operators = operators.into_values().collect();
+        metadata.collect_roots();
+        let metadata = Arc::new(metadata);
+        self.metadata.insert(id, Arc::clone(&metadata));
+        let reports = || acks.iter().map(|acked| acked.state.report);
+        self.stats.insert(
+            id,
+            CheckpointStats {
+                id,
+                kind,
+                duration_ms: 0,
+                total_bytes: metadata.total_bytes(),
+                new_bytes: metadata.new_bytes(),
+                alignment_ns: reports()
+                    .map(|r| r.alignment.duration_ns)
+                    .max()
+                    .unwrap_or(0),
+                alignment_bytes: reports().map(|r| r.alignment.bytes).max().unwrap_or(0),
+                persisted_bytes: reports().map(|r| r.alignment.persisted_bytes).sum(),
+                sync_ns: reports().map(|r| r.sync_ns).max().unwrap_or(0),
+                async_ns: reports().map(|r| r.async_ns).max().unwrap_or(0),
+                subtasks: acks.len(),
+            },
+        );
+        let (store, inbox, failpoints) = (
+            Arc::clone(&self.store),
+            Arc::clone(&self.inbox),
+            self.failpoints.clone(),
+        );
+        self.executor.spawn_io(Box::pin(async move {
+            failpoints.reach(Failpoint::Publish);
+            let stops = matches!(kind, CheckpointKind::StopWithSavepoint { .. });
+            let published = match store.publish(metadata).await {
+                // The savepoint is there whatever becomes of the note.
+                Ok(()) if stops => store.note_stop(id).await.map_err(|error| {
+                    if error.kind() == ErrorKind::Fenced {
+                        return error;
+                    }
+                    Error::retryable("the savepoint is complete, and that could not be noted")
+                        .caused_by(error)
+                }),
+                other => other,
+            };
+            let fact = match published {
+                Ok(()) => Fact::Published { id },
+                Err(error) => {
+                    let fault = match error.kind() {
+                        ErrorKind::Fenced => PublishFault::Fenced,
+                        ErrorKind::Retryable => PublishFault::Unknown,
+                        _ => PublishFault::NotWritten,
+                    };
+                    Fact::PublishFailed {
+                        id,
+                        fault,
+                        detail: error.to_string(),
+                    }
+                }
+            };
+            inbox.send(Message::Fact(fact));
+        }));
+    }
+}
