@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use state_api::{Attempt, CheckpointId, Error, ErrorKind, Result};
 
+use crate::checkpoint;
 use crate::job_store::JobStore;
+use crate::root::StoreRoot;
 
 const PREFIX: &str = "stopped-";
 const START: &str = "holdfast: stopped with the savepoint ";
@@ -20,6 +22,37 @@ pub struct StopRecord {
 }
 
 impl StopRecord {
+    /// Reads from the folder of a job how it was stopped last, if nothing was completed after that.
+    ///
+    /// # Errors
+    /// `Corrupt` when the record can't be read; `Retryable` when the store fails.
+    pub async fn find(job: &StoreRoot) -> Result<Option<Self>> {
+        let entries = job.list("").await?;
+        let names = entries.iter().map(|entry| entry.name.as_str());
+        let last = names
+            .filter_map(|name| Some((numbers(name)?, name)))
+            .max_by_key(|((attempt, savepoint), _)| (attempt.0, savepoint.0));
+        let Some(((attempt, savepoint), name)) = last else {
+            return Ok(None);
+        };
+        match checkpoint::latest(job).await {
+            Ok(newest) => {
+                let newest = newest.metadata;
+                if (newest.attempt.0, newest.checkpoint.0) > (attempt.0, savepoint.0) {
+                    return Ok(None);
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let bytes = job.read_all(name).await?;
+        let record = Self::parse(name, &bytes).ok_or_else(|| {
+            Error::corrupt("the record of how the job was stopped can't be read")
+                .with("object", name)
+        })?;
+        Ok(Some(record))
+    }
+
     fn name(&self) -> String {
         format!("{PREFIX}{}-{}", self.attempt.0, self.savepoint.0)
     }
@@ -66,29 +99,8 @@ impl JobStore {
     /// Returns how the job was stopped last, if nothing was completed after that.
     ///
     /// # Errors
-    /// `Corrupt` when the record can't be read; `Retryable` when the store fails.
+    /// As [`StopRecord::find`].
     pub async fn stopped(&self) -> Result<Option<StopRecord>> {
-        let entries = self.root().list("").await?;
-        let names = entries.iter().map(|entry| entry.name.as_str());
-        let last = names
-            .filter_map(|name| Some((numbers(name)?, name)))
-            .max_by_key(|((attempt, savepoint), _)| (attempt.0, savepoint.0));
-        let Some(((attempt, savepoint), name)) = last else {
-            return Ok(None);
-        };
-        let newest = self.latest().await?;
-        let later = newest.is_some_and(|newest| {
-            let completed = (newest.metadata.attempt.0, newest.metadata.checkpoint.0);
-            completed > (attempt.0, savepoint.0)
-        });
-        if later {
-            return Ok(None);
-        }
-        let bytes = self.root().read_all(name).await?;
-        let record = StopRecord::parse(name, &bytes).ok_or_else(|| {
-            Error::corrupt("the record of how the job was stopped can't be read")
-                .with("object", name)
-        })?;
-        Ok(Some(record))
+        StopRecord::find(self.root()).await
     }
 }

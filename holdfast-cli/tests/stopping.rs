@@ -235,6 +235,10 @@ fn k_761_a_savepoint_is_left_alone_or_taken_over_as_the_command_line_says() {
         worker.finish();
         let savepoint = Path::new(told.trim_end());
         let before = names(savepoint);
+        // Not from the last checkpoint, though it may be there: the rows up to the savepoint are out.
+        let (_, status, errors) = place.start(&["--from", "latest"]).rest();
+        assert_eq!(status.code(), Some(2), "{errors}");
+        assert!(errors.contains(told.trim_end()), "{errors}");
         let claim = mode.map_or_else(Vec::new, |mode| vec!["--claim-mode", mode]);
         let from = ["--from", told.trim_end(), "--rate", "20000"];
         place.start(&[&from[..], &claim].concat()).finish();

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use checkpoint_storage::{
-    CheckpointState, JobStore, ProbeOptions, StoreRoot, StoredCheckpoint, StreamOptions,
-    UuidSource, list_checkpoints, probe,
+    CheckpointState, JobStore, ProbeOptions, StopRecord, StoreRoot, StoredCheckpoint,
+    StreamOptions, UuidSource, list_checkpoints, probe,
 };
 use runtime_core::config::{StorageLocation, StorageSettings};
 use runtime_core::coordinator::Retention;
@@ -162,7 +162,10 @@ impl Checkpoints {
     ) -> Result<Option<StoredCheckpoint>> {
         let latest = match (restore, &self.place) {
             (RestoreFrom::Path(path), _) => return find(path, io).await.map(Some),
-            (RestoreFrom::Latest, Place::Folder { job, .. }) => format!("{}/latest", job.url()),
+            (RestoreFrom::Latest, Place::Folder { job, .. }) => {
+                check_not_stopped(job).await?;
+                format!("{}/latest", job.url())
+            }
             _ => return Ok(None),
         };
         match StoredCheckpoint::find(&latest, io).await {
@@ -206,6 +209,9 @@ impl Checkpoints {
                 )
                 .with("folder", shown(checkpoints.url()))
             })?;
+        if *restore == RestoreFrom::Latest {
+            check_not_stopped(job).await?;
+        }
         let listed = list_checkpoints(job).await?;
         let newest = listed
             .iter()
@@ -262,6 +268,20 @@ fn innermost(error: &Error) -> String {
 /// Writes a local URL as the path that people know.
 pub(crate) fn shown(url: &str) -> String {
     url.strip_prefix("file://").unwrap_or(url).to_owned()
+}
+
+/// Checks that the latest checkpoint of a job is where it was left.
+///
+/// # Errors
+/// `Config`, naming the savepoint that the job was stopped with.
+async fn check_not_stopped(job: &StoreRoot) -> Result<()> {
+    match StopRecord::find(job).await? {
+        None => Ok(()),
+        Some(stopped) => Err(Error::config(format!(
+            "the job was stopped with a savepoint, and its rows are committed up to there: go on with --from {}",
+            shown(&stopped.location)
+        ))),
+    }
 }
 
 /// Finds a checkpoint by path; the folder of a job stands for its latest one.
