@@ -473,29 +473,17 @@ fn a_frozen_job_is_told_from_one_that_works_and_ctrl_c_leaves_it_alone() {
         told.contains("has not answered \"status\" within 200ms"),
         "{told}"
     );
-    let target = place.path("savepoints");
-    let mut client = holdfast(&["savepoint", "--target", arg(&target)])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let id = rustix::process::Pid::from_raw(i32::try_from(client.id()).unwrap()).unwrap();
-    // Whether it listens to signals already is not to be seen: it is asked until it goes.
-    let status = loop {
-        match client.try_wait().unwrap() {
-            Some(status) => break status,
-            None => std::thread::sleep(Duration::from_millis(300)),
-        }
-        let _ = rustix::process::kill_process(id, Signal::INT);
-    };
-    let mut told = String::new();
-    client
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut told)
-        .unwrap();
-    assert_eq!(status.code(), Some(INTERRUPTED), "{told}");
-    assert!(told.contains("the savepoint goes on in the job"), "{told}");
+    #[cfg(target_os = "linux")]
+    {
+        let target = place.path("savepoints");
+        let mut command = holdfast(&["savepoint", "--target", arg(&target)]);
+        let client = Worker::spawn(&mut command);
+        client.wait_until_it_listens_to(Signal::INT);
+        client.signal(Signal::INT);
+        let (_, status, told) = client.rest();
+        assert_eq!(status.code(), Some(INTERRUPTED), "{told}");
+        assert!(told.contains("the savepoint goes on in the job"), "{told}");
+    }
     worker.signal(Signal::CONT);
     worker.finish();
     place.check_rows();

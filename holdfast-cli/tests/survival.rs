@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_testkit::fuzz::Random;
 use rustix::process::Signal;
 use support::disk::{Disk, Rows};
-use support::{Worker, arg, every_nth_flight, rows_of};
+use support::{Worker, arg, every_nth_flight, rows_of, text};
 
 /// The exit code of a run that a newer one has succeeded.
 const FENCED: i32 = 77;
@@ -112,6 +112,15 @@ impl Trial {
         })
     }
 
+    /// Lists the checkpoints, by another process.
+    fn look(&self) {
+        let checkpoints = self.disk.path().join("checkpoints");
+        let mut command = self.disk.command(&["list", arg(&checkpoints)]);
+        let looked = command.output().unwrap();
+        let errors = text(&looked.stderr);
+        assert!(!errors.contains("panicked"), "seed {}: {errors}", self.seed);
+    }
+
     fn note(&mut self, what: &str) {
         self.told.push_str(what);
         self.told.push_str("; ");
@@ -148,10 +157,10 @@ impl Trial {
             Blow::Killed => worker.kill(),
             Blow::Frozen => {
                 worker.signal(Signal::STOP);
-                // Nothing is waited for: time is all that passes.
-                std::thread::sleep(std::time::Duration::from_millis(
-                    self.random.below(150) as u64
-                ));
+                // It stays so for as long as somebody looks at what it has left.
+                for _ in 0..self.random.below(4) {
+                    self.look();
+                }
                 worker.signal(Signal::CONT);
                 self.end(worker, &[0]);
             }

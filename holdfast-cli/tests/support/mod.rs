@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -172,6 +173,27 @@ impl Worker {
     pub(crate) fn wait_past_checkpoint(&mut self) {
         let left = self.wait_for("completed")["left"].as_u64().unwrap();
         while self.wait_for("progress")["left"].as_u64().unwrap() >= left {}
+    }
+
+    /// Waits until the process handles a signal itself, at most half a minute; Linux alone says so.
+    #[cfg(target_os = "linux")]
+    #[expect(clippy::disallowed_methods, reason = "the wait has a bound")]
+    pub(crate) fn wait_until_it_listens_to(&self, signal: rustix::process::Signal) {
+        let handled = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+            let mut lines = status.lines();
+            let caught = lines.find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+            caught & 1 << (signal.as_raw() - 1) != 0
+        };
+        let started = Instant::now();
+        while !handled() {
+            assert!(
+                started.elapsed() < Duration::from_secs(30),
+                "it does not listen"
+            );
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
