@@ -33,6 +33,7 @@ pub mod sink;
 pub mod sinks;
 pub mod source;
 pub mod sources;
+mod streams_through;
 pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;

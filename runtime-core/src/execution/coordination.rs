@@ -204,16 +204,12 @@ impl Coordination {
         self.executor.spawn_io(Box::pin(async move {
             let mut all = true;
             for (id, metadata) in doomed {
-                all &= told(store.discard(metadata).await, id, &inbox);
+                all &= told(store.discard(metadata).await, Some(id), &inbox);
                 inbox.send(Message::Fact(Fact::Cleaned { id }));
             }
             // Objects of a checkpoint that is still there are left with it.
             if all && !released.objects.is_empty() {
-                told(
-                    store.delete_shared(released.objects).await,
-                    CheckpointId(0),
-                    &inbox,
-                );
+                told(store.delete_shared(released.objects).await, None, &inbox);
             }
         }));
     }
@@ -473,7 +469,7 @@ impl Coordination {
         self.cleaning += usize::from(answer);
         let inbox = Arc::clone(&self.inbox);
         self.executor.spawn_io(Box::pin(async move {
-            told(work.await, id, &inbox);
+            told(work.await, Some(id), &inbox);
             if answer {
                 inbox.send(Message::Fact(Fact::Cleaned { id }));
             }
@@ -494,15 +490,19 @@ impl Coordination {
     }
 }
 
-/// Passes the failure of a deletion on; returns whether there was none.
-fn told(result: Result<()>, id: CheckpointId, inbox: &Inbox) -> bool {
+/// Passes the failure of a deletion on, with the checkpoint if it is of one alone; returns whether there was none.
+fn told(result: Result<()>, of: Option<CheckpointId>, inbox: &Inbox) -> bool {
     let Err(error) = result else {
         return true;
     };
     if error.kind() == ErrorKind::Fenced {
         inbox.send(Message::Fact(Fact::Fenced));
     } else {
-        inbox.send(Message::Warning(error.with("checkpoint", id)));
+        let error = match of {
+            Some(id) => error.with("checkpoint", id),
+            None => error,
+        };
+        inbox.send(Message::Warning(error));
     }
     false
 }

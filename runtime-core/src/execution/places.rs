@@ -1,13 +1,10 @@
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use futures_channel::oneshot;
-use futures_util::future::BoxFuture;
-use state_api::{
-    CheckpointId, CheckpointStorage, CheckpointStream, ObjectHandle, ObjectReader, Result, Scope,
-};
+use state_api::{CheckpointId, CheckpointStorage};
+
+use crate::streams_through::StreamsThrough;
 
 /// Where the savepoints go that are being taken: each has a folder of its own, which all subtasks write to.
 ///
@@ -18,39 +15,8 @@ pub(crate) struct Places {
 }
 
 struct Place {
-    storage: Arc<Lent>,
-    returned: oneshot::Receiver<()>,
-}
-
-/// A storage that tells when the last of those who write to it has let go of it.
-struct Lent {
     storage: Arc<dyn CheckpointStorage>,
-    _returned: oneshot::Sender<()>,
-}
-
-impl CheckpointStorage for Lent {
-    fn create(&self, checkpoint: CheckpointId, scope: Scope) -> Box<dyn CheckpointStream> {
-        self.storage.create(checkpoint, scope)
-    }
-
-    fn read_range<'a>(
-        &'a self,
-        object: &'a ObjectHandle,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Bytes>> {
-        self.storage.read_range(object, range)
-    }
-
-    fn open<'a>(
-        &'a self,
-        object: &'a ObjectHandle,
-    ) -> BoxFuture<'a, Result<Box<dyn ObjectReader>>> {
-        self.storage.open(object)
-    }
-
-    fn discard(&self, object: &ObjectHandle) {
-        self.storage.discard(object);
-    }
+    returned: oneshot::Receiver<()>,
 }
 
 impl Places {
@@ -60,11 +26,13 @@ impl Places {
 
     /// Adds the place of a savepoint.
     pub(crate) fn add(&self, id: CheckpointId, storage: Arc<dyn CheckpointStorage>) {
-        let (sender, returned) = oneshot::channel();
-        let storage = Arc::new(Lent {
-            storage,
-            _returned: sender,
+        let (sender, returned) = oneshot::channel::<()>();
+        // It goes with the last of those who write to the storage.
+        let lent = StreamsThrough::new(storage, move |stream| {
+            let _ = &sender;
+            stream
         });
+        let storage = Arc::new(lent);
         self.lock().insert(id, Place { storage, returned });
     }
 
@@ -78,6 +46,6 @@ impl Places {
     pub(crate) fn of(&self, id: CheckpointId) -> Option<Arc<dyn CheckpointStorage>> {
         let places = self.lock();
         let place = places.get(&id)?;
-        Some(Arc::clone(&place.storage) as Arc<dyn CheckpointStorage>)
+        Some(Arc::clone(&place.storage))
     }
 }

@@ -6,7 +6,7 @@
 //! local subtask drives them by barriers; an engine with a progress frontier drives them by that.
 mod activity;
 mod core;
-mod counted_storage;
+mod counted_stream;
 mod mailbox;
 mod pending_commits;
 mod report;

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest};
 
-use super::counted_storage::CountedStorage;
+use super::counted_stream::CountedStream;
 use super::snapshot::persist_all;
 use super::{
     Activity, ActivityPhase, Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport,
@@ -18,6 +18,7 @@ use crate::chain::link::{Head, Turn, earliest};
 use crate::channel::Barrier;
 use crate::coordinator::{FailureReason, TaskId};
 use crate::execution::Failpoint;
+use crate::streams_through::StreamsThrough;
 
 /// Nanoseconds after which what an operator emitted goes on at the latest, though its batch is not full: Flink's
 /// `execution.buffer-timeout.interval`.
@@ -212,8 +213,9 @@ impl Subtask {
                     Progress::Worked
                 } else {
                     let overtaking = head.gate().and_then(|gate| gate.deadline_ms());
-                    let wake_at_ms = [wake_at_ms, overtaking].into_iter().flatten().min();
-                    Progress::Waiting { wake_at_ms }
+                    Progress::Waiting {
+                        wake_at_ms: earliest(wake_at_ms, overtaking),
+                    }
                 })
             }
             Turn::Congested => {
@@ -383,9 +385,14 @@ impl Subtask {
             return;
         };
         let cancel = self.core.upload_started(id);
+        let written = self.mailbox.count_written();
+        let counted = StreamsThrough::new(storage, move |inner| {
+            let written = Arc::clone(&written);
+            Box::new(CountedStream { inner, written })
+        });
         let cx = PersistContext {
             checkpoint: id,
-            storage: Arc::new(CountedStorage::new(storage, self.mailbox.count_written())),
+            storage: Arc::new(counted),
             cancel,
             executor: Arc::clone(&self.env.executor),
             spill_dir: Some(self.env.local_dir.clone()),

@@ -1,5 +1,4 @@
 use std::future::poll_fn;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -8,12 +7,13 @@ use bytes::Bytes;
 use checkpoint_storage::CheckpointMetadata;
 use futures_util::future::BoxFuture;
 use state_api::{
-    CheckpointId, CheckpointStorage, CheckpointStream, Error, ObjectHandle, ObjectReader,
-    OperatorSnapshot, Result, Scope, StateHandle,
+    CheckpointId, CheckpointStorage, CheckpointStream, Error, ObjectHandle, OperatorSnapshot,
+    Result, StateHandle,
 };
 
 use crate::execution::{CheckpointStore, LoadedCheckpoint, RestoreFrom, StoreStart};
 use crate::random::Random;
+use crate::streams_through::StreamsThrough;
 
 /// How often a store fails, in a thousand calls of each sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,10 +101,11 @@ impl FaultyCheckpoints {
 
 impl FaultyCheckpoints {
     fn faulty(&self, inner: Arc<dyn CheckpointStorage>) -> Arc<dyn CheckpointStorage> {
-        Arc::new(FaultyStorage {
-            inner,
-            shared: Arc::clone(&self.shared),
-        })
+        let shared = Arc::clone(&self.shared);
+        Arc::new(StreamsThrough::new(inner, move |inner| {
+            let shared = Arc::clone(&shared);
+            Box::new(FaultyStream { inner, shared })
+        }))
     }
 }
 
@@ -222,39 +223,6 @@ impl CheckpointStore for FaultyCheckpoints {
             }
             self.inner.discard_unpublished(id, snapshots).await
         })
-    }
-}
-
-struct FaultyStorage {
-    inner: Arc<dyn CheckpointStorage>,
-    shared: Arc<Shared>,
-}
-
-impl CheckpointStorage for FaultyStorage {
-    fn create(&self, checkpoint: CheckpointId, scope: Scope) -> Box<dyn CheckpointStream> {
-        Box::new(FaultyStream {
-            inner: self.inner.create(checkpoint, scope),
-            shared: Arc::clone(&self.shared),
-        })
-    }
-
-    fn read_range<'a>(
-        &'a self,
-        object: &'a ObjectHandle,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Bytes>> {
-        self.inner.read_range(object, range)
-    }
-
-    fn open<'a>(
-        &'a self,
-        object: &'a ObjectHandle,
-    ) -> BoxFuture<'a, Result<Box<dyn ObjectReader>>> {
-        self.inner.open(object)
-    }
-
-    fn discard(&self, object: &ObjectHandle) {
-        self.inner.discard(object);
     }
 }
 

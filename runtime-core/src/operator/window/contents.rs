@@ -52,6 +52,18 @@ pub(crate) trait Contents: Clone + Send + Sync + 'static {
     ) -> Result<()>;
 }
 
+/// Emits what a window was folded into, if it has any records.
+fn emit<K: StateKey, V: Record>(
+    value: Option<V>,
+    window: TimeWindow,
+    key: &K,
+    out: &mut Out<'_, Windowed<K, V>>,
+) -> Result<()> {
+    value.map_or(Ok(()), |value| {
+        out.emit(Windowed::new(key.clone(), window, value))
+    })
+}
+
 /// An accumulator.
 #[derive(Clone)]
 pub(crate) struct Aggregated<K, A: Aggregator> {
@@ -107,10 +119,8 @@ where
         at: &mut At<'_, K>,
         out: &mut Out<'_, Self::Out>,
     ) -> Result<()> {
-        match at.aggregating_in(self.state, place).get()? {
-            Some(value) => out.emit(Windowed::new(at.key().clone(), window, value)),
-            None => Ok(()),
-        }
+        let value = at.aggregating_in(self.state, place).get()?;
+        emit(value, window, at.key(), out)
     }
 
     fn clear(&mut self, _: TimeWindow, place: &TimeWindow, at: &mut At<'_, K>) -> Result<()> {
@@ -179,10 +189,8 @@ impl<K: StateKey, T: Record + StateType> Contents for Reduced<K, T> {
         at: &mut At<'_, K>,
         out: &mut Out<'_, Self::Out>,
     ) -> Result<()> {
-        match at.reducing_in(self.state, place).get()? {
-            Some(value) => out.emit(Windowed::new(at.key().clone(), window, value)),
-            None => Ok(()),
-        }
+        let value = at.reducing_in(self.state, place).get()?;
+        emit(value, window, at.key(), out)
     }
 
     fn clear(&mut self, _: TimeWindow, place: &TimeWindow, at: &mut At<'_, K>) -> Result<()> {
