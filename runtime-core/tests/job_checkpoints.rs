@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use checkpoint_storage::CheckpointMetadata;
 use futures_util::future::{BoxFuture, pending, ready};
 use job_support::{
-    Count, Items, Ledger, expected, lines, parts, settings, totals, with_memory, wordcount, words,
+    Count, Hooked, Items, Ledger, expected, hooked, lines, parts, settings, totals, with_memory,
+    wordcount, words,
 };
 use managed_state::keyed::{At, ValueState};
 use managed_state::operator::{OperatorListState, OperatorStates};
-use managed_state::raw::RawStreams;
 use runtime_core::coordinator::{CoordinatorConfig, FailureReason};
 use runtime_core::execution::{CheckpointStore, LoadedCheckpoint, StoreStart};
 use runtime_core::testing::Driver;
@@ -22,46 +22,6 @@ use runtime_core::{
 };
 use state_api::access::ValueAccess;
 use state_api::{CheckpointId, CheckpointStorage, Error, OperatorSnapshot, Result};
-
-/// Passes records on, and does what a hook says at each snapshot.
-#[derive(Clone)]
-struct Hooked {
-    snapshot: Arc<dyn Fn() -> Result<()> + Send + Sync>,
-    completed: Arc<dyn Fn(CheckpointId) -> Result<()> + Send + Sync>,
-}
-
-impl Operator for Hooked {
-    type In = String;
-    type Out = String;
-
-    fn process(
-        &mut self,
-        record: String,
-        _: &mut OperatorStates,
-        out: &mut Out<'_, String>,
-    ) -> Result<()> {
-        out.emit(record)
-    }
-
-    fn snapshot(&mut self, _: &mut OperatorStates, _: &mut RawStreams) -> Result<()> {
-        (self.snapshot)()
-    }
-
-    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
-        (self.completed)(checkpoint)
-    }
-}
-
-fn hooked(lines: &[String], ledger: &Ledger<(String, u64)>, hook: Hooked) -> Job {
-    let job = Job::new("wordcount").parallelism(2);
-    job.source("lines", Items::new(lines.to_vec(), 4))
-        .operator("hooked", hook)
-        .flat_map(words)
-        .key_by(|word: &String| word.clone())
-        .process("count", Count::default())
-        .sink_exactly_once("out", ledger.clone());
-    job
-}
 
 fn tolerant(failures: u32) -> ExecutionSettings {
     let settings = settings(10);

@@ -12,17 +12,15 @@ use checkpoint_storage::{
 };
 use futures_util::FutureExt;
 use job_support::{
-    Count, Items, Ledger, asking, expected, lines, now, parts, settings, totals, with_memory,
-    without_interval, wordcount, words,
+    Count, Hooked, Items, Ledger, asking, expected, hooked, lines, now, parts, settings, totals,
+    with_memory, without_interval, wordcount, words,
 };
-use managed_state::operator::OperatorStates;
-use managed_state::raw::RawStreams;
 use runtime_core::coordinator::{CheckpointKind, JobStatus};
 use runtime_core::execution::{CheckpointDone, JobControl, Reply, SavepointFormat};
 use runtime_core::testing::Driver;
 use runtime_core::{
     CheckpointStore, ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobParts, LocalExecution,
-    Operator, Out, RestoreFrom,
+    RestoreFrom,
 };
 use state_api::{BackendFactory, CheckpointId, Error, JobId, Result, SnapshotKind, SystemClock};
 
@@ -106,63 +104,19 @@ fn k_376_k_773_a_savepoint_is_taken_without_periodic_checkpoints_and_a_job_start
     }
 }
 
-/// Passes records on and writes down which checkpoints it hears of.
-#[derive(Clone)]
-struct Told {
-    completed: Arc<Mutex<BTreeSet<CheckpointId>>>,
-    fail_at: Option<u64>,
-}
-
-impl Operator for Told {
-    type In = String;
-    type Out = String;
-
-    fn process(
-        &mut self,
-        record: String,
-        _: &mut OperatorStates,
-        out: &mut Out<'_, String>,
-    ) -> Result<()> {
-        out.emit(record)
-    }
-
-    fn snapshot(&mut self, _: &mut OperatorStates, _: &mut RawStreams) -> Result<()> {
-        match &mut self.fail_at {
-            Some(0) => Err(Error::user("not now")),
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
-        self.completed.lock().unwrap().insert(checkpoint);
-        Ok(())
-    }
-}
-
-fn told(lines: &[String], ledger: &Ledger<(String, u64)>, told: Told) -> Job {
-    let job = Job::new("wordcount").parallelism(2);
-    job.source("lines", Items::new(lines.to_vec(), 4))
-        .operator("told", told)
-        .flat_map(words)
-        .key_by(|word: &String| word.clone())
-        .process("count", Count::default())
-        .sink_exactly_once("out", ledger.clone());
-    job
-}
-
 #[test]
 fn k_376_k_377_operators_never_hear_of_a_savepoint_and_it_ends_no_checkpoint() {
     for seed in 0..5 {
         let (lines, ledger) = (lines(2000), Ledger::new());
         let (parts, store) = with_memory(parts());
-        let completed = Arc::default();
-        let told_of = Told {
-            completed: Arc::clone(&completed),
-            fail_at: None,
+        let completed: Arc<Mutex<BTreeSet<CheckpointId>>> = Arc::default();
+        let heard = Arc::clone(&completed);
+        let hook = Hooked {
+            completed: Arc::new(move |id| {
+                heard.lock().unwrap().insert(id);
+                Ok(())
+            }),
+            ..Hooked::new()
         };
         let replies = Replies::default();
         let ours = Arc::clone(&replies);
@@ -176,7 +130,7 @@ fn k_376_k_377_operators_never_hear_of_a_savepoint_and_it_ends_no_checkpoint() {
             }
         });
         driver
-            .run(&told(&lines, &ledger, told_of), &settings(10), parts)
+            .run(&hooked(&lines, &ledger, hook), &settings(10), parts)
             .unwrap();
         assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
         let savepoints: BTreeSet<_> = replies
@@ -270,9 +224,9 @@ fn a_savepoint_that_fails_leaves_no_file_and_concerns_only_who_asked_for_it() {
         let replies = Replies::default();
         let ours = Arc::clone(&replies);
         let mut driver = Driver::new(seed);
-        let told_of = Told {
-            completed: Arc::default(),
-            fail_at: Some(0),
+        let hook = Hooked {
+            snapshot: Arc::new(|| Err(Error::user("not now"))),
+            ..Hooked::new()
         };
         let parts = parts().checkpoints(Arc::new(store));
         let parts = asking(&driver, parts, move |control, event| match event {
@@ -284,7 +238,7 @@ fn a_savepoint_that_fails_leaves_no_file_and_concerns_only_who_asked_for_it() {
             _ => {}
         });
         let outcome = driver
-            .run(&told(&lines, &ledger, told_of), &without_interval(), parts)
+            .run(&hooked(&lines, &ledger, hook), &without_interval(), parts)
             .unwrap();
         assert_eq!(
             (outcome.status, outcome.restarts),

@@ -8,17 +8,15 @@ use std::sync::{Arc, Mutex};
 
 use checkpoint_storage::{MemoryStore, StoreRoot, StreamOptions, UuidSource};
 use job_support::{
-    Count, Items, Ledger, asking, expected, lines, now, parts, settings, totals, with_memory,
-    without_interval, wordcount, words,
+    Count, Hooked, Items, Ledger, asking, expected, hooked, lines, now, parts, settings, totals,
+    with_memory, without_interval, wordcount, words,
 };
-use managed_state::operator::OperatorStates;
-use managed_state::raw::RawStreams;
 use runtime_core::coordinator::{CheckpointKind, CoordinatorConfig, JobStatus, Retention};
 use runtime_core::execution::{CheckpointDone, JobControl, Reply, SavepointFormat};
 use runtime_core::testing::Driver;
 use runtime_core::{
     CheckpointStore, ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobOutcome, JobParts,
-    MemoryCheckpoints, Operator, Out, RestoreFrom, Tumbling, Windowed,
+    MemoryCheckpoints, RestoreFrom, Tumbling, Windowed,
 };
 use state_api::access::Aggregator;
 use state_api::{CheckpointId, Error, ErrorKind, JobId, Result};
@@ -174,55 +172,6 @@ fn k_629_to_drain_fires_every_window_and_commits_what_came_of_it() {
         let total: u64 = whole().values().sum();
         assert_eq!(fired(&ledger).1, total, "seed {seed}");
     }
-}
-
-/// Passes records on, and does what it is told at a snapshot and at a completion.
-#[derive(Clone)]
-struct Hooked {
-    snapshot: Arc<dyn Fn() -> Result<()> + Send + Sync>,
-    completed: Arc<dyn Fn(CheckpointId) -> Result<()> + Send + Sync>,
-}
-
-impl Hooked {
-    fn new() -> Self {
-        Self {
-            snapshot: Arc::new(|| Ok(())),
-            completed: Arc::new(|_| Ok(())),
-        }
-    }
-}
-
-impl Operator for Hooked {
-    type In = String;
-    type Out = String;
-
-    fn process(
-        &mut self,
-        record: String,
-        _: &mut OperatorStates,
-        out: &mut Out<'_, String>,
-    ) -> Result<()> {
-        out.emit(record)
-    }
-
-    fn snapshot(&mut self, _: &mut OperatorStates, _: &mut RawStreams) -> Result<()> {
-        (self.snapshot)()
-    }
-
-    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
-        (self.completed)(checkpoint)
-    }
-}
-
-fn hooked(lines: &[String], ledger: &Ledger<(String, u64)>, hook: Hooked) -> Job {
-    let job = Job::new("wordcount").parallelism(2);
-    job.source("lines", Items::new(lines.to_vec(), 4))
-        .operator("hooked", hook)
-        .flat_map(words)
-        .key_by(|word: &String| word.clone())
-        .process("count", Count::default())
-        .sink_exactly_once("out", ledger.clone());
-    job
 }
 
 fn fails_once() -> Arc<AtomicBool> {

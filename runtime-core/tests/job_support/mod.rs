@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use managed_state::keyed::{At, ValueState};
+use managed_state::operator::OperatorStates;
+use managed_state::raw::RawStreams;
 use runtime_core::coordinator::{CoordinatorConfig, Retention};
 use runtime_core::execution::{JobControl, Reply};
 use runtime_core::restart::{FixedDelay, RestartStrategy};
@@ -19,8 +21,8 @@ use runtime_core::sink::{CommitOutcome, PreCommitted, SinkContext, TwoPhaseSink,
 use runtime_core::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
 use runtime_core::testing::Driver;
 use runtime_core::{
-    ExecutionSettings, Job, JobEvent, JobParts, KeyedOperator, MemoryCheckpoints, Out, Record,
-    States,
+    ExecutionSettings, Job, JobEvent, JobParts, KeyedOperator, MemoryCheckpoints, Operator, Out,
+    Record, States,
 };
 use state_api::access::ValueAccess;
 use state_api::{CheckpointId, Clock, Error, ManualClock, Result};
@@ -335,4 +337,54 @@ pub fn without_interval() -> ExecutionSettings {
         },
         ..settings
     }
+}
+
+/// Passes records on, and does what it is told at each snapshot and completion.
+#[derive(Clone)]
+pub struct Hooked {
+    pub snapshot: Arc<dyn Fn() -> Result<()> + Send + Sync>,
+    pub completed: Arc<dyn Fn(CheckpointId) -> Result<()> + Send + Sync>,
+}
+
+impl Hooked {
+    pub fn new() -> Self {
+        Self {
+            snapshot: Arc::new(|| Ok(())),
+            completed: Arc::new(|_| Ok(())),
+        }
+    }
+}
+
+impl Operator for Hooked {
+    type In = String;
+    type Out = String;
+
+    fn process(
+        &mut self,
+        record: String,
+        _: &mut OperatorStates,
+        out: &mut Out<'_, String>,
+    ) -> Result<()> {
+        out.emit(record)
+    }
+
+    fn snapshot(&mut self, _: &mut OperatorStates, _: &mut RawStreams) -> Result<()> {
+        (self.snapshot)()
+    }
+
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        (self.completed)(checkpoint)
+    }
+}
+
+/// The word count with a hooked operator in front, at parallelism 2.
+pub fn hooked(lines: &[String], ledger: &Ledger<(String, u64)>, hook: Hooked) -> Job {
+    let job = Job::new("wordcount").parallelism(2);
+    job.source("lines", Items::new(lines.to_vec(), 4))
+        .operator("hooked", hook)
+        .flat_map(words)
+        .key_by(|word: &String| word.clone())
+        .process("count", Count::default())
+        .sink_exactly_once("out", ledger.clone());
+    job
 }
