@@ -27,7 +27,6 @@ struct Slow {
 struct SlowWriter {
     slow: Slow,
     owed: u64,
-    written: u64,
 }
 
 impl Sink for Slow {
@@ -38,7 +37,6 @@ impl Sink for Slow {
         Ok(SlowWriter {
             slow: self.clone(),
             owed: 0,
-            written: 0,
         })
     }
 }
@@ -47,7 +45,6 @@ impl SinkWriter for SlowWriter {
     type In = (String, u64);
 
     fn write(&mut self, _record: (String, u64), _time_ms: Option<i64>) -> Result<()> {
-        self.written += 1;
         self.owed += self.slow.micros;
         let whole = self.owed / 1000;
         self.owed %= 1000;

@@ -24,13 +24,21 @@ pub enum Command {
     Stop,
 }
 
+/// What a subtask lets others see of its work; bytes are counted beside it.
+#[derive(Clone, Debug)]
+struct Shown {
+    checkpoint: CheckpointId,
+    phase: ActivityPhase,
+    since_ms: i64,
+}
+
 /// Commands on their way to a subtask, and what it lets others see of its work.
 #[derive(Debug)]
 pub struct Mailbox {
     commands: Mutex<VecDeque<Command>>,
     any: AtomicBool,
     signal: Arc<Signal>,
-    activity: Mutex<Option<Activity>>,
+    activity: Mutex<Option<Shown>>,
     /// Bytes that came in since the first barrier.
     aligning: AtomicU64,
     /// Bytes that the newest async part has written.
@@ -79,16 +87,19 @@ impl Mailbox {
         &self.signal
     }
 
-    /// Shows what the subtask does for a checkpoint.
-    pub(crate) fn show(&self, activity: Activity) {
+    /// Shows what the subtask does for a checkpoint, and since when.
+    pub(crate) fn show(&self, checkpoint: CheckpointId, phase: ActivityPhase, since_ms: i64) {
         let mut shown = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
-        let precedes = |shown: &Activity| {
-            shown.checkpoint < activity.checkpoint
-                || (shown.checkpoint == activity.checkpoint
-                    && shown.phase != ActivityPhase::Reported)
+        let precedes = |shown: &Shown| {
+            shown.checkpoint < checkpoint
+                || (shown.checkpoint == checkpoint && shown.phase != ActivityPhase::Reported)
         };
         if shown.as_ref().is_none_or(precedes) {
-            *shown = Some(activity);
+            *shown = Some(Shown {
+                checkpoint,
+                phase,
+                since_ms,
+            });
         }
     }
 
@@ -107,8 +118,12 @@ impl Mailbox {
     #[must_use]
     pub fn activity(&self) -> Option<Activity> {
         let shown = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut activity = shown.clone()?;
-        activity.bytes = match activity.phase {
+        let Shown {
+            checkpoint,
+            phase,
+            since_ms,
+        } = shown.clone()?;
+        let bytes = match phase {
             ActivityPhase::Aligning { .. } | ActivityPhase::RecordingInFlight { .. } => {
                 self.aligning.load(Ordering::Relaxed)
             }
@@ -117,6 +132,11 @@ impl Mailbox {
             }
             ActivityPhase::SyncPart => 0,
         };
-        Some(activity)
+        Some(Activity {
+            checkpoint,
+            phase,
+            since_ms,
+            bytes,
+        })
     }
 }

@@ -8,7 +8,7 @@ use state_api::{CheckpointId, Error, ErrorKind, PersistContext, Result, Snapshot
 use super::counted_stream::CountedStream;
 use super::snapshot::persist_all;
 use super::{
-    Activity, ActivityPhase, Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport,
+    ActivityPhase, Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport,
     SubtaskSnapshot, TaskCore, TaskReport,
 };
 use crate::alignment::{AlignmentReport, GiveUp};
@@ -181,12 +181,7 @@ impl Subtask {
             self.mailbox.show_aligning(bytes);
         }
         if let Some((id, phase)) = head.gate().and_then(Gate::take_news) {
-            self.mailbox.show(Activity {
-                checkpoint: id,
-                phase,
-                since_ms: self.env.clock.now_ms(),
-                bytes: 0,
-            });
+            self.mailbox.show(id, phase, self.env.clock.now_ms());
         }
         match turn {
             Turn::Worked => {
@@ -327,14 +322,7 @@ impl Subtask {
         }
         let clock = Arc::clone(&self.env.clock);
         let started = clock.monotonic_ns();
-        let show = |phase| {
-            self.mailbox.show(Activity {
-                checkpoint: barrier.id,
-                phase,
-                since_ms: clock.now_ms(),
-                bytes: 0,
-            });
-        };
+        let show = |phase| self.mailbox.show(barrier.id, phase, clock.now_ms());
         show(ActivityPhase::SyncPart);
         head.prepare_barrier(&barrier)?;
         // Downstream need not wait for our snapshot.
@@ -414,12 +402,7 @@ impl Subtask {
                 return;
             }
             report.async_ns = clock.monotonic_ns().saturating_sub(started_ns);
-            mailbox.show(Activity {
-                checkpoint: id,
-                phase: ActivityPhase::Reported,
-                since_ms: clock.now_ms(),
-                bytes: 0,
-            });
+            mailbox.show(id, ActivityPhase::Reported, clock.now_ms());
             reporter.report(
                 task,
                 match outcome {
