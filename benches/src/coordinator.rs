@@ -2,6 +2,7 @@
 //! are simulated.
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 
 use checkpoint_storage::{
     CheckpointMetadata, JobStore, ObjectNames, OperatorMetadata, Registration, SharedRegistry,
@@ -112,8 +113,6 @@ pub struct Course {
     pub discard: Took,
     /// Deleting the unused shared objects.
     pub delete: Took,
-    /// Encoding the metadata once more, by itself.
-    pub encode: Took,
     /// Bytes of the metadata.
     pub metadata_len: u64,
     /// Objects that were new to the registry.
@@ -141,7 +140,7 @@ pub struct World {
     names: ObjectNames,
     uids: Vec<OperatorUid>,
     state: StateMeta,
-    coordinator: CheckpointCoordinator<OperatorSnapshot>,
+    coordinator: CheckpointCoordinator<Arc<OperatorSnapshot>>,
     registry: SharedRegistry,
     retained: BTreeMap<CheckpointId, CheckpointMetadata>,
     clock_ms: u64,
@@ -257,7 +256,7 @@ impl World {
     }
 
     /// Does the work of the subtasks: the files of the last checkpoint, a few of them replaced.
-    fn snapshots(&self, id: CheckpointId) -> Result<Vec<(TaskId, OperatorSnapshot)>> {
+    fn snapshots(&self, id: CheckpointId) -> Result<Vec<(TaskId, Arc<OperatorSnapshot>)>> {
         let failed = |error| Error::config("can't make a folder for objects").caused_by(error);
         let private = checkpoint_storage::layout::checkpoint_folder(id);
         let shared = checkpoint_storage::layout::SHARED;
@@ -310,13 +309,13 @@ impl World {
                     managed_keyed: vec![KeyedHandle::Incremental(handle)],
                     ..OperatorSnapshot::default()
                 };
-                snapshots.push((TaskId::new(vertex, index), snapshot));
+                snapshots.push((TaskId::new(vertex, index), Arc::new(snapshot)));
             }
         }
         Ok(snapshots)
     }
 
-    fn tell(&mut self, fact: Fact<OperatorSnapshot>) -> Vec<Action<OperatorSnapshot>> {
+    fn tell(&mut self, fact: Fact<Arc<OperatorSnapshot>>) -> Vec<Action<Arc<OperatorSnapshot>>> {
         self.clock_ms += 1;
         let actions = self.coordinator.handle(self.clock_ms, fact);
         // The loop around the coordinator asks after every fact.
@@ -328,7 +327,7 @@ impl World {
         &self,
         id: CheckpointId,
         created_ms: u64,
-        acks: &[Acked<OperatorSnapshot>],
+        acks: &[Acked<Arc<OperatorSnapshot>>],
     ) -> Result<CheckpointMetadata> {
         let (job, attempt) = (self.store.job().clone(), self.store.attempt());
         let created_ms = i64::try_from(created_ms).unwrap_or(i64::MAX);
@@ -348,7 +347,7 @@ impl World {
             let operator = metadata.operators.get_mut(acked.task.vertex as usize);
             let operator =
                 operator.ok_or_else(|| Error::bug("an ack of an operator that is not there"))?;
-            let subtask = SubtaskMetadata::new(acked.task.subtask, acked.state.clone());
+            let subtask = SubtaskMetadata::new(acked.task.subtask, Arc::clone(&acked.state));
             operator.subtasks.push(subtask);
         }
         metadata.collect_roots();
@@ -464,9 +463,6 @@ impl World {
         course.unused = unused.objects;
         course.peak = peak_resident_bytes();
         course.after = resident_bytes();
-        if let Some(metadata) = self.retained.get(&id) {
-            course.encode.time(|| metadata.encode().map(drop))?;
-        }
         Ok(course)
     }
 }
@@ -510,7 +506,6 @@ pub fn table(subtasks: u32, shared: usize) -> Result<Table> {
     row("acks", &|c| c.acks.ms());
     row("put metadata together", &|c| c.build.ms());
     row("encode, write and sync it", &|c| c.publish.ms());
-    row("of that encoding, about", &|c| c.encode.ms());
     row("complete and subsume", &|c| c.complete.ms());
     row("find unused objects", &|c| c.unregister.ms());
     row("all of that", &|c| c.total.ms());

@@ -3,9 +3,10 @@ use state_api::{Attempt, CheckpointId, Error, ErrorKind, JobId, Result};
 
 use crate::checkpoint::{self, ListedCheckpoint, StoredCheckpoint, list_checkpoints};
 use crate::layout::{ATTEMPTS, checkpoint_folder, checkpoint_of_folder, parse_number};
-use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, MetadataEncoder, OwnRoot};
 use crate::names::UuidSource;
 use crate::options::StreamOptions;
+use crate::publish::Content;
 use crate::root::StoreRoot;
 use crate::storage::ObjectCheckpointStorage;
 
@@ -168,23 +169,24 @@ impl JobStore {
         metadata: &CheckpointMetadata,
     ) -> Result<Published> {
         self.check_own(metadata)?;
-        let bytes = metadata.encode()?;
+        let mut content = MetadataEncoder::new(metadata)?;
+        let metadata_len = content.len();
         self.check_fenced().await?;
-        if let Err(e) = folder.publish(METADATA_NAME, bytes.clone()).await {
+        if let Err(e) = folder.publish_parts(METADATA_NAME, &mut content).await {
             // The store may have failed after it did its work, or this may be a repeated call.
             match folder.read_all(METADATA_NAME).await {
-                Ok(found) if found == bytes => {}
+                Ok(found) if found == metadata.encode()? => {}
                 _ => {
                     self.check_fenced().await?;
                     return Err(e);
                 }
             }
         }
-        confirm(folder, &bytes).await?;
+        confirm(folder, metadata_len).await?;
         self.check_fenced().await?;
         Ok(Published {
             url: folder.url().to_owned(),
-            metadata_len: bytes.len() as u64,
+            metadata_len,
         })
     }
 
@@ -234,9 +236,9 @@ impl JobStore {
 }
 
 /// Makes sure that a store did what it said.
-async fn confirm(folder: &StoreRoot, bytes: &Bytes) -> Result<()> {
+async fn confirm(folder: &StoreRoot, expected: u64) -> Result<()> {
     match folder.len(METADATA_NAME).await? {
-        Some(len) if len == bytes.len() as u64 => Ok(()),
+        Some(len) if len == expected => Ok(()),
         found => Err(Error::retryable(format!(
             "the store reported the metadata as written, but shows {}",
             found.map_or("nothing".to_owned(), |len| format!("{len} bytes"))

@@ -47,9 +47,11 @@ mod options;
 mod publish;
 mod reader;
 mod reaper;
+mod registered;
 mod registry;
 mod root;
 mod savepoint;
+mod slots;
 mod stop;
 mod storage;
 mod store;
@@ -71,7 +73,9 @@ pub use metadata::{
 };
 pub use names::{ObjectNames, UuidSource, attempt_of_name};
 pub use options::StreamOptions;
-pub use publish::{ConditionalPublish, LocalPublish, MemoryPublish, ProbeOptions, Publish, probe};
+pub use publish::{
+    ConditionalPublish, Content, LocalPublish, MemoryPublish, ProbeOptions, Publish, probe,
+};
 pub use registry::{Ownership, Registration, SharedRegistry, Unused};
 pub use root::StoreRoot;
 pub use savepoint::SavepointFolder;

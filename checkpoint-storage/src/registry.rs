@@ -1,11 +1,9 @@
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use state_api::{CheckpointId, Error, ObjectHandle, Result};
 
 use crate::metadata::CheckpointMetadata;
+use crate::registered::RegisteredObjects;
 
 /// Knows which checkpoints use which shared objects, and so when an object can go.
 ///
@@ -13,23 +11,12 @@ use crate::metadata::CheckpointMetadata;
 /// delete. Objects are told apart by name alone, which is never used twice; length and digest must agree.
 #[derive(Debug, Default)]
 pub struct SharedRegistry {
-    /// By name; the name is part of the handle, which a map would hold a second time as its key.
-    objects: HashTable<Registered>,
-    hasher: RandomState,
+    objects: RegisteredObjects,
     /// Objects first seen in a checkpoint up to this one belong to somebody else.
     not_owned: Option<CheckpointId>,
     /// Claimed checkpoints that go as a whole.
     held: BTreeSet<CheckpointId>,
     closed: bool,
-}
-
-#[derive(Debug)]
-struct Registered {
-    /// Kept, so that growing does not touch a million names.
-    hash: u64,
-    handle: ObjectHandle,
-    created: CheckpointId,
-    last_used: CheckpointId,
 }
 
 /// Whether an object was known.
@@ -96,33 +83,10 @@ impl SharedRegistry {
                 Error::poisoned("the registry of shared objects is closed").with("object", object)
             );
         }
-        let hash = self.hash(object);
-        let slot = self.objects.entry(
-            hash,
-            |known| known.hash == hash && same_name(&known.handle, object),
-            |known| known.hash,
-        );
-        match slot {
-            Entry::Occupied(known) => {
-                let known = known.into_mut();
-                if known.handle != *object {
-                    return Err(Error::bug("two different objects were given one name")
-                        .with("object", object));
-                }
-                known.last_used = known.last_used.max(checkpoint);
-                known.created = known.created.min(checkpoint);
-                Ok(Registration::Known)
-            }
-            Entry::Vacant(slot) => {
-                slot.insert(Registered {
-                    hash,
-                    handle: object.clone(),
-                    created: checkpoint,
-                    last_used: checkpoint,
-                });
-                Ok(Registration::New)
-            }
-        }
+        Ok(match self.objects.add(checkpoint, object)? {
+            true => Registration::New,
+            false => Registration::Known,
+        })
     }
 
     /// Notes all shared objects of a checkpoint; those of one that is not claimed, and all before it, are never deleted.
@@ -179,9 +143,7 @@ impl SharedRegistry {
     /// Returns the checkpoint that brought an object in and the last one that used it.
     #[must_use]
     pub fn uses(&self, object: &ObjectHandle) -> Option<(CheckpointId, CheckpointId)> {
-        let known = self
-            .objects
-            .find(self.hash(object), |known| same_name(&known.handle, object))?;
+        let known = self.objects.get(object)?;
         Some((known.created, known.last_used))
     }
 
@@ -194,19 +156,11 @@ impl SharedRegistry {
     /// Returns whether no object is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
+        self.objects.len() == 0
     }
 
     /// Refuses further objects: the job has ended.
     pub fn close(&mut self) {
         self.closed = true;
     }
-
-    fn hash(&self, object: &ObjectHandle) -> u64 {
-        self.hasher.hash_one((&object.root, &object.path))
-    }
-}
-
-fn same_name(a: &ObjectHandle, b: &ObjectHandle) -> bool {
-    a.path == b.path && a.root == b.root
 }

@@ -10,7 +10,7 @@ use state_api::{Error, Result};
 use tokio::runtime::Handle;
 
 use crate::names::UuidSource;
-use crate::publish::{ConditionalPublish, LocalPublish, MemoryPublish, Publish};
+use crate::publish::{ConditionalPublish, Content, LocalPublish, MemoryPublish, Publish};
 use crate::store::{
     Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
 };
@@ -127,6 +127,14 @@ impl StoreRoot {
     /// As there.
     pub fn publish(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         self.publish.publish(&self.join(path), bytes)
+    }
+
+    /// Publishes an object out of parts; see [`Publish::publish_parts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn publish_parts(&self, path: &str, content: &mut dyn Content) -> Result<()> {
+        self.publish.publish_parts(&self.join(path), content).await
     }
 
     /// Starts an object; see [`ObjectStore::create`].

@@ -22,10 +22,9 @@ fn a_discarded_checkpoint_takes_its_own_objects_and_leaves_those_of_others() {
             let mut two = checkpoint(&store, 2, std::slice::from_ref(&shared)).await;
             // The second one still refers to an object in the folder of the first.
             let borrowed = one.operators[0].subtasks[0].snapshot.clone();
-            two.operators[0].subtasks[0]
-                .snapshot
+            Arc::make_mut(&mut two.operators[0].subtasks[0].snapshot)
                 .managed_keyed
-                .extend(borrowed.managed_keyed);
+                .extend(borrowed.managed_keyed.iter().cloned());
             for each in [&one, &two] {
                 store.publish(each).await.unwrap();
             }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use checkpoint_storage::{
     CheckpointMetadata, FORMAT_VERSION, OwnRoot, RawSection, SubtaskMetadata, WRITER, tags,
@@ -381,7 +383,8 @@ fn a_long_description_referred_to_many_times_is_refused() {
     assert_eq!(round_trip(&with), with);
     let summaries =
         vec![with.operators[0].subtasks[0].snapshot.raw_keyed[0].states[0].clone(); 2_000];
-    with.operators[0].subtasks[0].snapshot.raw_keyed[0].states = summaries;
+    let snapshot = Arc::make_mut(&mut with.operators[0].subtasks[0].snapshot);
+    snapshot.raw_keyed[0].states = summaries;
     let error = CheckpointMetadata::decode(&with.encode().unwrap()).unwrap_err();
     assert!(error.to_string().contains("too many times"), "{error}");
 }

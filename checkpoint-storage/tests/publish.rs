@@ -6,8 +6,8 @@ use std::sync::{Arc, Barrier};
 
 use bytes::Bytes;
 use checkpoint_storage::{
-    ConditionalPublish, LocalPublish, LocalStore, MemoryPublish, MemoryStore, ProbeOptions,
-    Publish, StoreRoot, probe,
+    ConditionalPublish, Content, LocalPublish, LocalStore, MemoryPublish, MemoryStore,
+    ProbeOptions, Publish, StoreRoot, probe,
 };
 use common::*;
 use futures_util::FutureExt;
@@ -258,6 +258,89 @@ fn the_probe_refuses_a_store_that_breaks_a_rule_and_says_which() {
         assert_eq!(error.context("method"), Some(rule));
         assert!(error.to_string().contains(reason), "{rule}: {error}");
     }
+}
+
+/// Parts of 1,000 bytes, the number of which it may be wrong about; it may fail at one of them.
+struct Parts {
+    given: u8,
+    number: u8,
+    said: u64,
+    fails_at: Option<u8>,
+}
+
+impl Parts {
+    fn new(number: u8) -> Self {
+        Self {
+            given: 0,
+            number,
+            said: u64::from(number) * 1000,
+            fails_at: None,
+        }
+    }
+}
+
+impl Content for Parts {
+    fn len(&self) -> u64 {
+        self.said
+    }
+
+    fn next_part(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
+        assert!(buffer.is_empty());
+        if self.fails_at == Some(self.given) {
+            return Err(Error::invalid("there is no such part"));
+        }
+        if self.given < self.number {
+            buffer.resize(1000, self.given);
+            self.given += 1;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_object_published_in_parts_is_whole_and_there_once() {
+    on_every_store(|kind, runtime, root| {
+        runtime.block_on(async {
+            let publish = |mut parts: Parts| {
+                let root = root.clone();
+                async move { root.publish_parts("chk-1/_metadata", &mut parts).await }
+            };
+            publish(Parts::new(50)).await.unwrap();
+            let whole: Vec<u8> = (0..50).flat_map(|fill| [fill; 1000]).collect();
+            let read = root.read_all("chk-1/_metadata").await.unwrap();
+            assert_eq!(read, whole, "{kind}");
+            let error = publish(Parts::new(1)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{kind}");
+            let listed = root.list("chk-1").await.unwrap();
+            assert_eq!(listed.len(), 1, "{kind}: no temporary file is left");
+        });
+    });
+}
+
+#[test]
+fn nothing_is_published_of_content_that_fails_or_is_not_as_long_as_it_says() {
+    let fails = |at| Parts {
+        fails_at: Some(at),
+        ..Parts::new(20)
+    };
+    let says = |said| Parts {
+        said,
+        ..Parts::new(20)
+    };
+    on_every_store(|kind, runtime, root| {
+        runtime.block_on(async {
+            for (mut parts, expected) in [
+                (fails(0), ErrorKind::InvalidArgument),
+                (fails(11), ErrorKind::InvalidArgument),
+                (says(19_999), ErrorKind::Bug),
+                (says(20_001), ErrorKind::Bug),
+            ] {
+                let error = root.publish_parts("chk-1/_metadata", &mut parts).await;
+                assert_eq!(error.unwrap_err().kind(), expected, "{kind}");
+                assert_eq!(root.list("chk-1").await.unwrap(), [], "{kind}");
+            }
+        });
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use checkpoint_storage::{
     CheckpointMetadata, Ownership, Registration, SharedRegistry, SubtaskMetadata, Unused,
@@ -227,4 +227,67 @@ fn private_objects_are_not_registered() {
         .register_checkpoint(&using(1, &[shared("a")]), Ownership::Own)
         .unwrap();
     assert_eq!(registry.len(), 1);
+}
+
+#[test]
+fn in_whatever_order_objects_are_named_and_forgotten_the_registry_knows_what_a_map_would() {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+    let all: Vec<_> = (0..40).map(|n| shared(&n.to_string())).collect();
+    // Checkpoints: how many objects in a row are left out, from where on, and what is the lowest retained one.
+    let checkpoint = (0..40usize, 0..40usize, any::<bool>(), 0..4u64);
+    let config = Config::with_cases(200);
+    let mut runner = TestRunner::new(config);
+    let walks = proptest::collection::vec(checkpoint, 1..20);
+    runner
+        .run(&walks, |walk| {
+            let mut registry = SharedRegistry::new();
+            let mut model: BTreeMap<String, (CheckpointId, CheckpointId)> = BTreeMap::new();
+            for ((skipped, from, backwards, back), n) in walk.into_iter().zip(1..) {
+                let mut used: Vec<_> = (skipped..40).map(|i| &all[(from + i) % 40]).collect();
+                if backwards {
+                    used.reverse();
+                }
+                for object in used {
+                    let known = registry.register(id(n), object).unwrap();
+                    let uses = model.entry(object.to_string());
+                    let expected = match uses {
+                        std::collections::btree_map::Entry::Occupied(_) => Registration::Known,
+                        std::collections::btree_map::Entry::Vacant(_) => Registration::New,
+                    };
+                    prop_assert_eq!(known, expected);
+                    uses.or_insert((id(n), id(n))).1 = id(n);
+                }
+                let lowest = id(n.saturating_sub(back));
+                let gone = registry.unregister_unused(lowest).objects;
+                let gone: BTreeSet<_> = gone.iter().map(ToString::to_string).collect();
+                let unused = model.extract_if(.., |_, (_, last)| *last < lowest);
+                prop_assert_eq!(gone, unused.map(|(name, _)| name).collect::<BTreeSet<_>>());
+                prop_assert_eq!(registry.len(), model.len());
+                for object in &all {
+                    let expected = model.get(&object.to_string()).copied();
+                    prop_assert_eq!(registry.uses(object), expected);
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn k_277_an_object_that_comes_where_another_of_its_name_came_is_a_bug_too() {
+    let mut registry = SharedRegistry::new();
+    for name in ["a", "b", "c"] {
+        registry.register(id(1), &shared(name)).unwrap();
+    }
+    registry.register(id(2), &shared("a")).unwrap();
+    let other = ObjectHandle {
+        len: 7,
+        ..shared("b")
+    };
+    let error = registry.register(id(2), &other).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Bug);
+    assert_eq!(registry.uses(&shared("b")), Some((id(1), id(1))));
+    registry.register(id(2), &shared("b")).unwrap();
+    assert_eq!(registry.uses(&shared("b")), Some((id(1), id(2))));
 }

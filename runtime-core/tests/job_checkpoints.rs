@@ -150,7 +150,7 @@ impl CheckpointStore for Unreliable {
     fn discard_unpublished(
         &self,
         id: CheckpointId,
-        snapshots: Vec<OperatorSnapshot>,
+        snapshots: Vec<Arc<OperatorSnapshot>>,
     ) -> BoxFuture<'_, Result<()>> {
         self.inner.discard_unpublished(id, snapshots)
     }

@@ -349,7 +349,7 @@ fn decode_subtask(
     Ok(SubtaskMetadata {
         index,
         finished,
-        snapshot,
+        snapshot: snapshot.into(),
         unknown,
     })
 }

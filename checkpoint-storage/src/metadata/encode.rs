@@ -1,13 +1,16 @@
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use state_api::wire::{put_bytes, put_varint};
 use state_api::{OperatorSnapshot, Result, SnapshotKind};
 
 use super::handles::HandleWriter;
-use super::section::{Body, Sequence};
-use super::{CheckpointMetadata, FORMAT_VERSION, OperatorMetadata, OwnRoot, SubtaskMetadata, tags};
-use crate::digest::digest_of;
+use super::section::{Body, Sequence, SubtaskBody};
+use super::{
+    CheckpointMetadata, MetadataEncoder, OperatorMetadata, OwnRoot, SubtaskMetadata, tags,
+};
+use crate::publish::Content;
 
 /// The first bytes of every metadata file: not text, and damaged by any conversion of line ends.
 pub(super) const MAGIC: [u8; 8] = *b"\x89HFCP\r\n\x1a";
@@ -24,9 +27,16 @@ impl CheckpointMetadata {
     /// # Errors
     /// `InvalidArgument` as [`check`](Self::check), or when a handle points into a root that is not listed.
     pub fn encode(&self) -> Result<Bytes> {
-        self.check()?;
-        let roots: HashMap<&str, u64> =
-            self.roots.iter().map(|url| url.as_ref()).zip(1..).collect();
+        let mut encoder = MetadataEncoder::new(self)?;
+        let mut out = Vec::with_capacity(usize::try_from(encoder.len()).unwrap_or(0));
+        while encoder.put_next(&mut out, usize::MAX)? {}
+        Ok(out.into())
+    }
+
+    /// Returns the sections, with what encodes the handles of each operator.
+    pub(super) fn sections(&self) -> Result<(Sequence<'_>, Vec<HandleWriter<'_>>)> {
+        let roots = self.roots.iter().map(|url| url.as_ref()).zip(1..);
+        let roots: Arc<HashMap<&str, u64>> = Arc::new(roots.collect());
         let mut sections = vec![Body::required(tags::file::CHECKPOINT, self.identity())];
         if !self.roots.is_empty() {
             let mut body = Vec::new();
@@ -50,28 +60,16 @@ impl CheckpointMetadata {
         }
         let mut operators: Vec<_> = self.operators.iter().collect();
         operators.sort_unstable_by_key(|operator| &operator.uid);
-        for operator in operators {
+        let mut writers = Vec::with_capacity(operators.len());
+        for (position, operator) in operators.into_iter().enumerate() {
+            let mut handles = HandleWriter::new(Arc::clone(&roots));
             let body = operator
-                .sections(&roots)
+                .sections(position, &mut handles)
                 .map_err(|e| e.with("operator", &operator.uid))?;
             sections.push(Body::of_sections(tags::file::OPERATOR, body));
+            writers.push(handles);
         }
-        let sections = Sequence::new(sections, &self.unknown);
-
-        let header = HEADER_LEN + 1 + self.writer.len();
-        let mut out = Vec::with_capacity(header + sections.len() + DIGEST_LEN);
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
-        // At most 255 bytes: checked.
-        out.push(self.writer.len() as u8);
-        out.extend_from_slice(self.writer.as_bytes());
-        sections.put(&mut out);
-        let len = (out.len() + DIGEST_LEN) as u64;
-        out[10..HEADER_LEN].copy_from_slice(&len.to_le_bytes());
-        let digest = digest_of(&out);
-        out.extend_from_slice(&digest.0);
-        Ok(out.into())
+        Ok((Sequence::new(sections, &self.unknown), writers))
     }
 
     fn identity(&self) -> Vec<u8> {
@@ -108,8 +106,7 @@ impl CheckpointMetadata {
 }
 
 impl OperatorMetadata {
-    fn sections(&self, roots: &HashMap<&str, u64>) -> Result<Sequence<'_>> {
-        let mut handles = HandleWriter::new(roots);
+    fn sections(&self, position: usize, handles: &mut HandleWriter<'_>) -> Result<Sequence<'_>> {
         let mut sections = Vec::new();
         let mut identity = Vec::new();
         put_bytes(&mut identity, self.uid.as_str().as_bytes());
@@ -129,13 +126,18 @@ impl OperatorMetadata {
         let mut subtasks: Vec<_> = self.subtasks.iter().collect();
         subtasks.sort_unstable_by_key(|subtask| subtask.index);
         for subtask in subtasks {
-            let body = subtask.sections(&mut handles)?;
-            sections.push(Body::of_sections(tags::operator::SUBTASK, body));
+            // Encoded here for its length and the states that it refers to, which stand before it.
+            let body = SubtaskBody {
+                operator: position,
+                subtask,
+                len: subtask.sections(handles)?.len(),
+            };
+            sections.push(Body::subtask(tags::operator::SUBTASK, body));
         }
         if handles.state_count() > 0 {
             let mut table = Vec::new();
             put_varint(&mut table, handles.state_count());
-            table.append(&mut handles.table);
+            table.extend_from_slice(&handles.table);
             sections.push(Body::required(tags::operator::STATES, table));
         }
         Ok(Sequence::new(sections, &self.unknown))
@@ -143,7 +145,7 @@ impl OperatorMetadata {
 }
 
 impl SubtaskMetadata {
-    fn sections(&self, handles: &mut HandleWriter<'_>) -> Result<Sequence<'_>> {
+    pub(super) fn sections(&self, handles: &mut HandleWriter<'_>) -> Result<Sequence<'_>> {
         let mut identity = Vec::new();
         put_varint(&mut identity, u64::from(self.index));
         identity.push(u8::from(self.finished));
@@ -155,7 +157,7 @@ impl SubtaskMetadata {
             raw_operator,
             in_flight_keyed,
             in_flight,
-        } = &self.snapshot;
+        } = &*self.snapshot;
         let mut add = |tag, write: &mut dyn FnMut(&mut Vec<u8>) -> Result<()>| {
             let mut body = Vec::new();
             write(&mut body)?;

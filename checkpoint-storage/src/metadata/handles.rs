@@ -18,13 +18,13 @@ use super::extents::{get_elements, get_offsets, get_range, put_elements, put_off
 
 /// Writes the handles of one operator; gathers the descriptions of its states on the way.
 pub(super) struct HandleWriter<'a> {
-    roots: &'a HashMap<&'a str, u64>,
+    roots: Arc<HashMap<&'a str, u64>>,
     states: HashMap<Vec<u8>, u64>,
     pub(super) table: Vec<u8>,
 }
 
 impl<'a> HandleWriter<'a> {
-    pub(super) fn new(roots: &'a HashMap<&'a str, u64>) -> Self {
+    pub(super) fn new(roots: Arc<HashMap<&'a str, u64>>) -> Self {
         Self {
             roots,
             states: HashMap::new(),

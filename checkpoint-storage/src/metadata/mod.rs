@@ -12,11 +12,13 @@ use state_api::{
 
 mod decode;
 mod encode;
+mod encoder;
 mod extents;
 mod handles;
 mod section;
 pub mod tags;
 
+pub(crate) use encoder::MetadataEncoder;
 pub use section::RawSection;
 
 /// The name of the object that makes a folder a checkpoint.
@@ -105,8 +107,8 @@ pub struct SubtaskMetadata {
     pub index: u32,
     /// Whether the subtask had processed all its input and ended.
     pub finished: bool,
-    /// The state.
-    pub snapshot: OperatorSnapshot,
+    /// The state, shared with the acknowledgement that brought it: there may be very many objects in it.
+    pub snapshot: Arc<OperatorSnapshot>,
     /// Optional sections that this version does not know.
     pub unknown: Vec<RawSection>,
 }
@@ -155,11 +157,11 @@ impl OperatorMetadata {
 impl SubtaskMetadata {
     /// Creates the metadata of a running subtask.
     #[must_use]
-    pub fn new(index: u32, snapshot: OperatorSnapshot) -> Self {
+    pub fn new(index: u32, snapshot: impl Into<Arc<OperatorSnapshot>>) -> Self {
         Self {
             index,
             finished: false,
-            snapshot,
+            snapshot: snapshot.into(),
             unknown: Vec::new(),
         }
     }
@@ -297,7 +299,7 @@ impl CheckpointMetadata {
             let subtasks = operator
                 .subtasks
                 .iter_mut()
-                .flat_map(|s| parts_mut(&mut s.snapshot));
+                .flat_map(|s| parts_mut(Arc::make_mut(&mut s.snapshot)));
             for part in operator.coordinator.iter_mut().chain(subtasks) {
                 if let StateHandle::Object(object) = part
                     && object.root == Root::Own

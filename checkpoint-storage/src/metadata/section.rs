@@ -4,7 +4,7 @@ use bytes::Bytes;
 use state_api::wire::{get_len, get_u8, get_varint, put_varint, take};
 use state_api::{Error, ErrorKind, Result};
 
-use super::WRITER;
+use super::{SubtaskMetadata, WRITER};
 
 const REQUIRED: u8 = 1;
 
@@ -28,6 +28,26 @@ pub(super) struct Body<'a> {
 enum Content<'a> {
     Bytes(Cow<'a, [u8]>),
     Sections(Sequence<'a>),
+    Subtask(SubtaskBody<'a>),
+}
+
+/// The sections of a subtask, to be encoded when their turn comes.
+#[derive(Clone, Copy)]
+pub(super) struct SubtaskBody<'a> {
+    /// Position of its operator among those written.
+    pub(super) operator: usize,
+    pub(super) subtask: &'a SubtaskMetadata,
+    /// Number of bytes.
+    pub(super) len: usize,
+}
+
+/// What stands in a file.
+#[derive(Default)]
+pub(super) struct Pieces<'a> {
+    /// Subtasks, each with the bytes before it.
+    pub(super) subtasks: Vec<(Vec<u8>, SubtaskBody<'a>)>,
+    /// The bytes behind the last one.
+    pub(super) rest: Vec<u8>,
 }
 
 impl<'a> Body<'a> {
@@ -49,6 +69,15 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// Makes the section of a subtask.
+    pub(super) fn subtask(tag: u32, subtask: SubtaskBody<'a>) -> Self {
+        Self {
+            tag,
+            required: true,
+            content: Content::Subtask(subtask),
+        }
+    }
+
     /// Makes a section that readers may skip.
     pub(super) fn optional(tag: u32, bytes: impl Into<Cow<'a, [u8]>>) -> Self {
         Self {
@@ -62,14 +91,16 @@ impl<'a> Body<'a> {
         match &self.content {
             Content::Bytes(bytes) => bytes.len(),
             Content::Sections(sections) => sections.len,
+            Content::Subtask(subtask) => subtask.len,
         }
     }
 }
 
 /// Sections about to be written one after the other.
 ///
-/// They are put together once, at the very end: metadata of a million objects is some hundred megabytes, too many to be
-/// copied from level to level.
+/// Their length is known before the first byte is written. Subtasks are encoded one by one on the way to the store:
+/// metadata of a million objects is some hundred megabytes, too many to stand in memory, let alone to be copied from
+/// level to level.
 pub(super) struct Sequence<'a> {
     sections: Vec<Body<'a>>,
     len: usize,
@@ -98,15 +129,19 @@ impl<'a> Sequence<'a> {
         self.len
     }
 
-    /// Appends the sections; each is given up as soon as it stands there.
-    pub(super) fn put(self, out: &mut Vec<u8>) {
+    /// Appends the sections.
+    pub(super) fn put(self, out: &mut Pieces<'a>) {
         for body in self.sections {
-            put_varint(out, u64::from(body.tag));
-            out.push(if body.required { REQUIRED } else { 0 });
-            put_varint(out, body.content_len() as u64);
+            let content_len = body.content_len() as u64;
+            put_varint(&mut out.rest, u64::from(body.tag));
+            out.rest.push(if body.required { REQUIRED } else { 0 });
+            put_varint(&mut out.rest, content_len);
             match body.content {
-                Content::Bytes(bytes) => out.extend_from_slice(&bytes),
+                Content::Bytes(content) => out.rest.extend_from_slice(&content),
                 Content::Sections(sections) => sections.put(out),
+                Content::Subtask(subtask) => {
+                    out.subtasks.push((std::mem::take(&mut out.rest), subtask));
+                }
             }
         }
     }

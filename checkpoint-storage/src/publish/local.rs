@@ -2,13 +2,18 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join};
 use state_api::{Error, ErrorKind, Result};
+use tokio::sync::mpsc;
 
 use crate::UuidSource;
-use crate::publish::Publish;
+use crate::publish::{Content, Publish, check_len};
 use crate::store::{LocalFolder, LocalStore};
 use crate::store::{io_error, parent, sync_folder};
+
+/// Parts of an object that are ready while another one is being written.
+const PARTS_AHEAD: usize = 2;
 
 /// Publishes on a local file system: a synced temporary file in the same folder, then a hard link, which fails if the name is taken.
 #[derive(Clone, Debug)]
@@ -34,6 +39,54 @@ impl Publish for LocalPublish {
     }
 
     fn publish(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.publish_filled(path, move |write| write(&bytes))
+    }
+
+    fn publish_parts<'a>(
+        &'a self,
+        path: &'a str,
+        content: &'a mut dyn Content,
+    ) -> BoxFuture<'a, Result<()>> {
+        let len = content.len();
+        let (full, mut parts) = mpsc::channel::<Vec<u8>>(PARTS_AHEAD);
+        let (emptied, mut empty) = mpsc::channel(2 * PARTS_AHEAD);
+        let written = self.publish_filled(path, move |write| {
+            let mut written = 0;
+            while let Some(mut part) = parts.blocking_recv() {
+                write(&part)?;
+                written += part.len() as u64;
+                part.clear();
+                // What finds no room is not used again.
+                drop(emptied.try_send(part));
+            }
+            // Nobody hears of it when the content failed, or nobody waits any more.
+            check_len(len, written)
+        });
+        let given = async move {
+            loop {
+                let mut part = empty.try_recv().unwrap_or_default();
+                content.next_part(&mut part)?;
+                // Whoever does not take it has failed, and says why.
+                if part.is_empty() || full.send(part).await.is_err() {
+                    return Ok(());
+                }
+            }
+        };
+        async move {
+            let (written, given) = join(written, given).await;
+            given.and(written)
+        }
+        .boxed()
+    }
+}
+
+impl LocalPublish {
+    /// Publishes a file that is filled through a function, away from the caller's thread.
+    fn publish_filled(
+        &self,
+        path: &str,
+        fill: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + Send + 'static,
+    ) -> BoxFuture<'static, Result<()>> {
         let path = path.to_owned();
         let unique = self.names.next();
         self.store.blocking(move |folder| {
@@ -41,7 +94,7 @@ impl Publish for LocalPublish {
             let name = target.file_name().unwrap_or_default().to_string_lossy();
             let temporary =
                 target.with_file_name(format!(".{name}.{unique}{}", LocalPublish::TEMPORARY));
-            let published = write_synced(folder, &temporary, &bytes)
+            let published = write_synced(folder, &temporary, fill)
                 .and_then(|()| link_new(&temporary, &target, &path));
             // Left behind after a crash only: it is not a checkpoint, and whoever sweeps the folder removes it.
             if let Err(e) = std::fs::remove_file(&temporary)
@@ -55,11 +108,17 @@ impl Publish for LocalPublish {
     }
 }
 
-fn write_synced(folder: &LocalFolder, file: &Path, bytes: &[u8]) -> Result<()> {
+fn write_synced(
+    folder: &LocalFolder,
+    file: &Path,
+    fill: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
+) -> Result<()> {
     let mut opened = folder.create_new(file)?;
-    opened
-        .write_all(bytes)
-        .map_err(|e| io_error("write a file", file, e))?;
+    fill(&mut |bytes| {
+        opened
+            .write_all(bytes)
+            .map_err(|e| io_error("write a file", file, e))
+    })?;
     opened
         .sync_all()
         .map_err(|e| io_error("sync a file", file, e))

@@ -2,8 +2,9 @@
 use std::fmt;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use state_api::Result;
+use state_api::{Error, Result};
 
 mod conditional;
 mod local;
@@ -14,6 +15,28 @@ pub use conditional::ConditionalPublish;
 pub use local::LocalPublish;
 pub use memory::MemoryPublish;
 pub use probe::{ProbeOptions, probe};
+
+/// The bytes of an object to be published, given out part by part from front to back.
+///
+/// # Contract
+/// Implemented by what is too large to stand in memory as a whole; called by [`Publish`], from one thread at a time.
+/// - The parts are [`len`](Content::len) bytes together.
+/// - After an error nothing more is asked for.
+pub trait Content: Send {
+    /// Returns the number of bytes of the whole object.
+    fn len(&self) -> u64;
+
+    /// Returns whether the object has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the next part to an empty buffer, which stays empty at the end.
+    ///
+    /// # Errors
+    /// Those of whoever makes the bytes.
+    fn next_part(&mut self, buffer: &mut Vec<u8>) -> Result<()>;
+}
 
 /// Creates an object that makes others count: a checkpoint's metadata, an attempt's number.
 ///
@@ -32,4 +55,38 @@ pub trait Publish: Send + Sync + fmt::Debug {
     /// # Errors
     /// `AlreadyExists` when the path is taken; `Retryable` when the store fails.
     fn publish(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<()>>;
+
+    /// Creates the object out of parts; a store that can't write it part by part gathers them.
+    ///
+    /// # Errors
+    /// As [`Publish::publish`], and those of the content; `Bug` when that is not as long as it says.
+    fn publish_parts<'a>(
+        &'a self,
+        path: &'a str,
+        content: &'a mut dyn Content,
+    ) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let mut whole = Vec::with_capacity(usize::try_from(content.len()).unwrap_or(0));
+            let mut part = Vec::new();
+            loop {
+                content.next_part(&mut part)?;
+                if part.is_empty() {
+                    break;
+                }
+                whole.append(&mut part);
+            }
+            check_len(content.len(), whole.len() as u64)?;
+            self.publish(path, whole.into()).await
+        }
+        .boxed()
+    }
+}
+
+fn check_len(said: u64, given: u64) -> Result<()> {
+    if said == given {
+        return Ok(());
+    }
+    Err(Error::bug(format!(
+        "an object to be published has {given} bytes and was to have {said}"
+    )))
 }

@@ -207,7 +207,7 @@ pub(crate) fn pieces(operator: &OperatorMetadata) -> Vec<Piece<'_>> {
 /// Returns the bytes of an operator: all, and those written for this checkpoint.
 pub(crate) fn bytes_of(operator: &OperatorMetadata) -> (u64, u64) {
     let coordinator = operator.coordinator.as_ref().map_or(0, StateHandle::len);
-    let subtasks = || operator.subtasks.iter().map(|subtask| &subtask.snapshot);
+    let subtasks = || operator.subtasks.iter().map(|subtask| &*subtask.snapshot);
     let total: u64 = subtasks()
         .map(state_api::OperatorSnapshot::total_bytes)
         .sum();

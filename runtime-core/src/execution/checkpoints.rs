@@ -154,6 +154,6 @@ pub trait CheckpointStore: Send + Sync {
     fn discard_unpublished(
         &self,
         id: CheckpointId,
-        snapshots: Vec<OperatorSnapshot>,
+        snapshots: Vec<Arc<OperatorSnapshot>>,
     ) -> BoxFuture<'_, Result<()>>;
 }

@@ -161,7 +161,7 @@ impl Coordination {
         let Fact::Ack { task, id, state } = fact else {
             return fact;
         };
-        let snapshots = state.operators.iter().map(|(_, snapshot)| snapshot);
+        let snapshots = state.operators.iter().map(|(_, snapshot)| &**snapshot);
         match self.shared.acked(id, snapshots) {
             Ok(()) => Fact::Ack { task, id, state },
             Err(error) => Fact::Decline {
@@ -175,7 +175,7 @@ impl Coordination {
 
     /// Takes note of shared objects that a snapshot wrote before it failed: they go when a later checkpoint completes.
     pub(super) fn register_orphans(&mut self, id: CheckpointId, orphans: &CheckpointAck) {
-        let snapshots = orphans.operators.iter().map(|(_, snapshot)| snapshot);
+        let snapshots = orphans.operators.iter().map(|(_, snapshot)| &**snapshot);
         if let Err(error) = self.shared.acked(id, snapshots) {
             self.tell(JobEvent::Warning(error.with("checkpoint", id)));
         }
@@ -454,7 +454,7 @@ impl Coordination {
     pub(super) fn discard_unpublished(
         &mut self,
         id: CheckpointId,
-        snapshots: Vec<OperatorSnapshot>,
+        snapshots: Vec<Arc<OperatorSnapshot>>,
         answer: bool,
     ) {
         let store = Arc::clone(&self.store);
@@ -517,14 +517,14 @@ fn snapshot_kind(kind: CheckpointKind, format: SavepointFormat, full: bool) -> S
     }
 }
 
-fn snapshots(acks: &Acks<CheckpointAck>) -> Vec<OperatorSnapshot> {
+fn snapshots(acks: &Acks<CheckpointAck>) -> Vec<Arc<OperatorSnapshot>> {
     acks.iter()
         .flat_map(|acked| {
             acked
                 .state
                 .operators
                 .iter()
-                .map(|(_, snapshot)| snapshot.clone())
+                .map(|(_, snapshot)| Arc::clone(snapshot))
         })
         .collect()
 }

@@ -439,7 +439,7 @@ impl CheckpointStore for FolderCheckpoints {
     fn discard_unpublished(
         &self,
         id: CheckpointId,
-        snapshots: Vec<OperatorSnapshot>,
+        snapshots: Vec<Arc<OperatorSnapshot>>,
     ) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let opened = self.opened()?;
@@ -450,7 +450,7 @@ impl CheckpointStore for FolderCheckpoints {
             // What lies elsewhere is shared with other checkpoints.
             let objects: Vec<_> = snapshots
                 .iter()
-                .flat_map(OperatorSnapshot::parts)
+                .flat_map(|snapshot| snapshot.parts())
                 .filter_map(StateHandle::object)
                 .filter(|object| object.path.as_str().starts_with(&prefix))
                 .cloned()

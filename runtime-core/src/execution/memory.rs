@@ -254,7 +254,7 @@ impl CheckpointStore for MemoryCheckpoints {
     fn discard_unpublished(
         &self,
         id: CheckpointId,
-        _snapshots: Vec<OperatorSnapshot>,
+        _snapshots: Vec<Arc<OperatorSnapshot>>,
     ) -> BoxFuture<'_, Result<()>> {
         let mut kept = self.lock();
         kept.last_id = kept.last_id.max(id.0);

@@ -51,9 +51,8 @@ impl Coordination {
                             HashId::default(),
                         )
                     });
-                operator
-                    .subtasks
-                    .push(SubtaskMetadata::new(acked.task.subtask, snapshot.clone()));
+                let subtask = SubtaskMetadata::new(acked.task.subtask, Arc::clone(snapshot));
+                operator.subtasks.push(subtask);
             }
         }
         metadata.operators = operators.into_values().collect();

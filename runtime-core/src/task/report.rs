@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use state_api::{CheckpointId, Error, OperatorSnapshot, OperatorUid};
 
 use crate::alignment::AlignmentReport;
@@ -17,13 +19,23 @@ pub struct SnapshotReport {
 /// What one subtask contributes to a checkpoint: the handles of its operators, by uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointAck {
-    /// The operators with state, or that are able to have some.
-    pub operators: Vec<(OperatorUid, OperatorSnapshot)>,
+    /// The operators with state, or that are able to have some; the metadata shares them.
+    pub operators: Vec<(OperatorUid, Arc<OperatorSnapshot>)>,
     /// What it cost.
     pub report: SnapshotReport,
 }
 
 impl CheckpointAck {
+    /// Creates what a subtask contributes.
+    #[must_use]
+    pub fn new(operators: Vec<(OperatorUid, OperatorSnapshot)>, report: SnapshotReport) -> Self {
+        let shared = |(uid, snapshot)| (uid, Arc::new(snapshot));
+        Self {
+            operators: operators.into_iter().map(shared).collect(),
+            report,
+        }
+    }
+
     /// Returns all bytes pointed at, new and reused.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {

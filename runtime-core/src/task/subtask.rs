@@ -410,17 +410,14 @@ impl Subtask {
                         report.alignment = alignment.unwrap_or(report.alignment);
                         TaskReport::Ack {
                             id,
-                            ack: CheckpointAck { operators, report },
+                            ack: CheckpointAck::new(operators, report),
                         }
                     }
                     Err(failed) => TaskReport::Decline {
                         id,
                         reason: FailureReason::AsyncPart,
                         detail: failed.error.to_string(),
-                        orphans: CheckpointAck {
-                            operators: failed.orphans,
-                            report,
-                        },
+                        orphans: CheckpointAck::new(failed.orphans, report),
                     },
                 },
             );

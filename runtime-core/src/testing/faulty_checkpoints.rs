@@ -214,7 +214,7 @@ impl CheckpointStore for FaultyCheckpoints {
     fn discard_unpublished(
         &self,
         id: CheckpointId,
-        snapshots: Vec<OperatorSnapshot>,
+        snapshots: Vec<Arc<OperatorSnapshot>>,
     ) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.shared.dawdle().await;
