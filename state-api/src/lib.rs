@@ -49,7 +49,7 @@ pub use opaque::{Opaque, OpaqueKey, OpaqueType};
 pub use schema::{EnumSchema, Field, Fields, IntType, Schema, StructSchema, VariantSchema};
 #[cfg(feature = "derive")]
 pub use state_derive::{OrderedKey, StateKey, StateType};
-pub use state_type::{OrderedKey, StateKey, StateType};
+pub use state_type::{OrderedKey, StateKey, StateType, StoredKey};
 pub use value::{Name, Value};
 
 pub use backend::{BackendContext, BackendFactory, BackendRegistry, KeyedBackend};

@@ -118,4 +118,6 @@ fn decode_content<T: OpaqueType>(bytes: &[u8]) -> Result<Opaque<T>> {
         .map_err(|e| e.with("codec", T::CODEC_ID).with("version", T::VERSION))
 }
 
-impl<T: OpaqueKey> StateKey for Opaque<T> {}
+impl<T: OpaqueKey> StateKey for Opaque<T> {
+    type Stored = Self;
+}

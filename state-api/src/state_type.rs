@@ -138,6 +138,11 @@ pub trait StateType: Sized + Clone + Send + Sync + 'static {
     note = "derive it with `#[derive(StateType, StateKey)]`; floats and hash maps are never keys"
 )]
 pub trait StateKey: StateType + Eq {
+    /// The form in which live tables keep keys of this type: `Self`, or one that takes less memory and lies closer.
+    ///
+    /// Its compact encoding and its stable hash are those of the key.
+    type Stored: StateKey + StoredKey<Self>;
+
     /// Whether [`StateKey::flink_hash`] gives a hash for every value of the type.
     const FLINK_HASH: bool = false;
 
@@ -154,6 +159,38 @@ pub trait StateKey: StateType + Eq {
     #[inline]
     fn flink_hash(&self) -> Option<i32> {
         None
+    }
+}
+
+/// What a table keeps of a key of type `K`. Each key is its own stored form; short strings have another one.
+///
+/// # Contract
+/// Called on the task's thread. `S::of(&k).is(&k)`, `S::of(&k).to_key() == k`, and `s.is(&k)` ⇔ `s.to_key() == k`.
+pub trait StoredKey<K>: Clone + Eq {
+    /// Makes the stored form of a key.
+    fn of(key: &K) -> Self;
+
+    /// Returns whether this is the stored form of a key.
+    fn is(&self, key: &K) -> bool;
+
+    /// Returns the key.
+    fn to_key(&self) -> K;
+}
+
+impl<K: Clone + Eq> StoredKey<K> for K {
+    #[inline]
+    fn of(key: &K) -> Self {
+        key.clone()
+    }
+
+    #[inline]
+    fn is(&self, key: &K) -> bool {
+        self == key
+    }
+
+    #[inline]
+    fn to_key(&self) -> K {
+        self.clone()
     }
 }
 

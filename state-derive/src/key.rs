@@ -11,6 +11,8 @@ pub(crate) fn expand(input: &Input) -> TokenStream {
         let (ty, member) = (&field.ty, &field.member);
         let key = quote_spanned!(ty.span()=> <#ty as #api::StateKey>);
         quote! {
+            type Stored = Self;
+
             const FLINK_HASH: bool = #key::FLINK_HASH;
 
             #[inline]
@@ -29,6 +31,8 @@ pub(crate) fn expand(input: &Input) -> TokenStream {
             quote_spanned!(ty.span()=> #api::__derive::is_key::<#ty>();)
         });
         quote! {
+            type Stored = Self;
+
             #[inline]
             fn stable_hash(&self) -> u64 {
                 #(#checks)*

@@ -11,7 +11,7 @@ use super::stamp::Stamped;
 use crate::live::LiveList;
 
 /// A list state of one key and namespace in a live table.
-pub(crate) struct LiveListView<'a, K, N, T, S> {
+pub(crate) struct LiveListView<'a, K: StateKey, N, T, S> {
     pub(crate) cell: Cursor<'a, K, N, Measured<LiveList<S>>>,
     pub(crate) types: PhantomData<T>,
 }

@@ -71,7 +71,7 @@ nested_map!(LiveMap, StateKey);
 nested_map!(LiveSortedMap, OrderedKey);
 
 /// A map state of one key and namespace in a live table; `M` is the nested map.
-pub(crate) struct LiveMapView<'a, K, N, MK, MV, S, M> {
+pub(crate) struct LiveMapView<'a, K: StateKey, N, MK, MV, S, M> {
     pub(crate) cell: Cursor<'a, K, N, Measured<M>>,
     pub(crate) types: PhantomData<(MK, MV, S)>,
 }

@@ -1,6 +1,6 @@
 use std::any::Any;
 
-use state_api::{Error, KeyGroup, Result, StateKey, StateMeta};
+use state_api::{Error, KeyGroup, Result, StateKey, StateMeta, StateType, StoredKey};
 
 use super::decoder::Origin;
 use super::encode::encode_group;
@@ -9,7 +9,7 @@ use super::stamp::Expiry;
 use super::states::wrong_type;
 use crate::format::{CompositeLayout, GroupWriter, Section};
 use crate::live::{
-    Change, EntryHasher, FrozenTable, LiveTable, OverlayLimit, PageCursor, SweepCursor,
+    Change, EntryHasher, FrozenTable, HeapSize, LiveTable, OverlayLimit, PageCursor, SweepCursor,
 };
 
 /// Bytes of entries up to which a table is taken to be in the processor's nearer caches.
@@ -80,8 +80,8 @@ fn no_namespace<N: StateKey>() -> Option<&'static N> {
 }
 
 /// The live table of one state, its form, and `X`: what else its kind needs.
-pub(crate) struct TableSlot<K, N, F: Form, X> {
-    pub(crate) table: LiveTable<K, N, F::Cell>,
+pub(crate) struct TableSlot<K: StateKey, N, F: Form, X> {
+    pub(crate) table: LiveTable<K::Stored, N, F::Cell>,
     pub(crate) form: F,
     pub(crate) extra: X,
     pub(crate) meta: StateMeta,
@@ -108,13 +108,14 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
         expiry: Expiry,
         extra: X,
     ) -> Self {
-        let hasher = EntryHasher::new(cx.seed, |key: &K, namespace: &N, seed| {
+        let hasher = EntryHasher::new(cx.seed, |key: &K::Stored, namespace: &N, seed| {
             table_hash(key.stable_hash(), namespace, seed)
         });
         let mut table = LiveTable::new(cx.first_group.0, cx.groups, hasher);
-        if K::HAS_HEAP || N::HAS_HEAP || F::HAS_HEAP {
-            table = table.with_heap_size(|key: &K, namespace: &N, cell| {
-                key.heap_size() + namespace.heap_size() + F::heap_size(cell)
+        if K::Stored::HAS_HEAP || N::HAS_HEAP || F::HAS_HEAP {
+            table = table.with_heap_size(HeapSize {
+                of_key: |key: &K::Stored, namespace: &N| key.heap_size() + namespace.heap_size(),
+                of_value: F::heap_size,
             });
         }
         if cx.captures_changes {
@@ -124,7 +125,7 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
             fraction: cx.overlay_ratio,
             ..OverlayLimit::default()
         });
-        let layout = CompositeLayout::of::<K, N>();
+        let layout = CompositeLayout::of::<K::Stored, N>();
         Self {
             table,
             form,
@@ -210,17 +211,20 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         let (form, table) = (&self.form, &mut self.table);
         let mut entries = section.entries();
         while let Some((mut composite, value)) = entries.next()? {
-            let (key, namespace) = self.layout.take::<K, N>(&mut composite)?;
+            let (key, namespace) = self.layout.take::<K::Stored, N>(&mut composite)?;
             let hash = table_hash(key.stable_hash(), &namespace, self.seed);
             // An entry that is a whole cell has no other entry of its key to join.
-            let joined = least.is_none()
-                && table.modify(group, hash, &key, &namespace, |cell| match cell {
-                    None => (Change::Keep, Ok(false)),
-                    Some(cell) => {
-                        let added = form.decode(origin, composite, value, Some(cell));
-                        (Change::Keep, added.map(|_| true))
-                    }
-                })?;
+            let joined =
+                least.is_none()
+                    && table.modify::<_, K::Stored>(group, hash, &key, &namespace, |cell| {
+                        match cell {
+                            None => (Change::Keep, Ok(false)),
+                            Some(cell) => {
+                                let added = form.decode(origin, composite, value, Some(cell));
+                                (Change::Keep, added.map(|_| true))
+                            }
+                        }
+                    })?;
             if joined {
                 continue;
             }
@@ -249,7 +253,7 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
     }
 
     fn is_near(&self) -> bool {
-        no_namespace::<N>().is_none() || self.table.len() * size_of::<(K, F::Cell)>() < NEAR
+        no_namespace::<N>().is_none() || self.table.len() * size_of::<(K::Stored, F::Cell)>() < NEAR
     }
 
     fn prefetch(&self, keys: &[(usize, u64, &K)]) -> u8 {
@@ -281,20 +285,22 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         cursor: &mut PageCursor,
         pairs: &mut dyn Any,
     ) -> Result<bool> {
-        let pairs = pairs.downcast_mut().ok_or_else(wrong_type)?;
-        Ok(self.table.keys_page(group, cursor, pairs))
+        let pairs: &mut Vec<(K, N)> = pairs.downcast_mut().ok_or_else(wrong_type)?;
+        Ok(self.table.keys_page(group, cursor, |key, namespace| {
+            pairs.push((key.to_key(), namespace.clone()));
+        }))
     }
 }
 
-struct FrozenTableSlot<K, N, F: Form> {
-    table: FrozenTable<K, N, F::Cell>,
+struct FrozenTableSlot<S, N, F: Form> {
+    table: FrozenTable<S, N, F::Cell>,
     form: F,
     meta: StateMeta,
     layout: CompositeLayout,
     filter: Option<ExpiredFilter>,
 }
 
-impl<K: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<K, N, F> {
+impl<S: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<S, N, F> {
     fn meta(&self) -> &StateMeta {
         &self.meta
     }
@@ -349,8 +355,8 @@ impl MemoryLimit {
 }
 
 /// A live table bound to one key and namespace.
-pub(crate) struct Cursor<'a, K, N, V> {
-    table: &'a mut LiveTable<K, N, V>,
+pub(crate) struct Cursor<'a, K: StateKey, N, V> {
+    table: &'a mut LiveTable<K::Stored, N, V>,
     at: Address<'a, K, N>,
     pub(crate) expiry: &'a Expiry,
 }
@@ -377,7 +383,9 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn check_limit(&self) -> Result<()> {
         match self.at.limit {
-            Some(limit) if limit.used + size_of::<(K, N, V)>() > limit.limit => Err(limit.error()),
+            Some(limit) if limit.used + size_of::<(K::Stored, N, V)>() > limit.limit => {
+                Err(limit.error())
+            }
             _ => Ok(()),
         }
     }

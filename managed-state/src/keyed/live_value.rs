@@ -10,7 +10,7 @@ use super::stamp::Stamped;
 use crate::live::Change;
 
 /// A value state of one key and namespace in a live table.
-pub(crate) struct LiveValue<'a, K, N, T, S> {
+pub(crate) struct LiveValue<'a, K: StateKey, N, T, S> {
     pub(crate) cell: Cursor<'a, K, N, S>,
     pub(crate) default: Option<&'a T>,
 }
@@ -128,7 +128,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ValueAccess<T>
 pub(crate) type ReduceFn<T> = std::sync::Arc<dyn Fn(&T, T) -> Result<T> + Send + Sync>;
 
 /// A reducing state of one key and namespace in a live table.
-pub(crate) struct LiveReducing<'a, K, N, T, S> {
+pub(crate) struct LiveReducing<'a, K: StateKey, N, T, S> {
     pub(crate) value: LiveValue<'a, K, N, T, S>,
     pub(crate) reduce: &'a ReduceFn<T>,
 }
@@ -186,7 +186,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> MergeAccess<T, T>
 }
 
 /// An aggregating state of one key and namespace in a live table.
-pub(crate) struct LiveAggregating<'a, K, N, A: Aggregator, S> {
+pub(crate) struct LiveAggregating<'a, K: StateKey, N, A: Aggregator, S> {
     pub(crate) value: LiveValue<'a, K, N, A::Acc, S>,
     pub(crate) aggregator: &'a A,
     pub(crate) types: PhantomData<A>,

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use state_api::Result;
+use state_api::{Result, StoredKey};
 
 use super::layout::{Address, EntryHasher, Layout};
 use super::part::Part;
@@ -40,7 +40,10 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         }
     }
 
-    pub(crate) fn record(&mut self, region: usize, at: Address<'_, K, N>) {
+    pub(crate) fn record<Q>(&mut self, region: usize, at: Address<'_, Q, N>)
+    where
+        K: StoredKey<Q>,
+    {
         self.current[region].get_or_insert_with(at, &self.layout, || ());
     }
 

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use state_api::StoredKey;
+
 use super::layout::Address;
 use super::part::Part;
 use super::tables::Place;
@@ -75,7 +77,10 @@ impl<K, N, V> Layers<K, N, V> {
 
 impl<K: Eq + Clone, N: Eq + Clone, V> Layers<K, N, V> {
     /// Finds the newest version of a key.
-    pub(crate) fn find(&self, at: Address<'_, K, N>) -> Option<(usize, Place)> {
+    pub(crate) fn find<Q>(&self, at: Address<'_, Q, N>) -> Option<(usize, Place)>
+    where
+        K: StoredKey<Q>,
+    {
         for (layer, part) in self.layers.iter().enumerate().rev() {
             let Some(part) = part else { continue };
             if let Some(place) = part.find(at) {
@@ -89,7 +94,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Layers<K, N, V> {
     }
 
     /// Says whether the layers show a key to what lies over them.
-    pub(crate) fn show(&self, at: Address<'_, K, N>) -> bool {
+    pub(crate) fn show<Q>(&self, at: Address<'_, Q, N>) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         self.find(at).is_some()
     }
 }

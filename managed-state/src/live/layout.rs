@@ -1,5 +1,7 @@
 use std::fmt;
 
+use state_api::StoredKey;
+
 /// Computes the hash of an entry when a table grows or merges.
 ///
 /// It must give the very hash that callers pass to the operations of the table: mixed with a seed of the process and with
@@ -38,8 +40,27 @@ impl<K, N> fmt::Debug for EntryHasher<K, N> {
     }
 }
 
-/// Returns the heap bytes that an entry owns beside its place in the table.
-pub type HeapSize<K, N, V> = fn(&K, &N, &V) -> usize;
+/// Tells the heap bytes that an entry owns beside its place in the table.
+pub struct HeapSize<K, N, V> {
+    /// What key and namespace own.
+    pub of_key: fn(&K, &N) -> usize,
+    /// What the value owns.
+    pub of_value: fn(&V) -> usize,
+}
+
+impl<K, N, V> Clone for HeapSize<K, N, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, N, V> Copy for HeapSize<K, N, V> {}
+
+impl<K, N, V> fmt::Debug for HeapSize<K, N, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeapSize")
+    }
+}
 
 /// One entry of a table.
 #[derive(Clone, Debug)]
@@ -61,38 +82,39 @@ impl<K, N, V> Entry<K, N, V> {
     }
 }
 
-/// What an entry is found by within a region.
-pub(crate) struct Address<'a, K, N> {
+/// What an entry is found by within a region; `Q` is the type of key that the caller has, as [`StoredKey`] relates it to the
+/// type that the table keeps.
+pub(crate) struct Address<'a, Q, N> {
     /// The key group, counted within the region.
     pub(crate) slot: usize,
     pub(crate) hash: u64,
-    pub(crate) key: &'a K,
+    pub(crate) key: &'a Q,
     pub(crate) namespace: &'a N,
 }
 
-impl<K, N> Clone for Address<'_, K, N> {
+impl<Q, N> Clone for Address<'_, Q, N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, N> Copy for Address<'_, K, N> {}
+impl<Q, N> Copy for Address<'_, Q, N> {}
 
-impl<K: Eq + Clone, N: Eq + Clone> Address<'_, K, N> {
+impl<Q, N: Eq + Clone> Address<'_, Q, N> {
     #[inline]
-    pub(crate) fn is<V>(&self, entry: &Entry<K, N, V>) -> bool {
+    pub(crate) fn is<K: StoredKey<Q>, V>(&self, entry: &Entry<K, N, V>) -> bool {
         self.is_key(&entry.key, &entry.namespace)
     }
 
     #[inline]
-    pub(crate) fn is_key(&self, key: &K, namespace: &N) -> bool {
-        self.key == key && self.namespace == namespace
+    pub(crate) fn is_key<K: StoredKey<Q>>(&self, key: &K, namespace: &N) -> bool {
+        key.is(self.key) && self.namespace == namespace
     }
 
     #[inline]
-    pub(crate) fn entry<V>(&self, value: V) -> Entry<K, N, V> {
+    pub(crate) fn entry<K: StoredKey<Q>, V>(&self, value: V) -> Entry<K, N, V> {
         Entry {
-            key: self.key.clone(),
+            key: K::of(self.key),
             namespace: self.namespace.clone(),
             value,
         }
@@ -117,7 +139,9 @@ impl<K, N, V> Layout<K, N, V> {
     pub(crate) fn heap_of(&self, entry: &Entry<K, N, V>) -> usize {
         match self.heap {
             None => 0,
-            Some(heap) => heap(&entry.key, &entry.namespace, &entry.value),
+            Some(heap) => {
+                (heap.of_key)(&entry.key, &entry.namespace) + (heap.of_value)(&entry.value)
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::test_support::{Rng, hasher};
-use super::{Change, FrozenTable, LiveTable, OverlayLimit, PageCursor, SweepCursor};
+use super::{Change, FrozenTable, HeapSize, LiveTable, OverlayLimit, PageCursor, SweepCursor};
 
 /// Two kilobytes, so that tables are small and split often.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ impl Wide {
     }
 }
 
-fn heap(_: &u32, _: &u8, value: &Wide) -> usize {
+fn heap(value: &Wide) -> usize {
     (value.number % 97) as usize
 }
 
@@ -84,7 +84,10 @@ fn sorted(mut entries: Vec<(Key, u64)>) -> BTreeMap<Key, u64> {
 
 impl Model {
     fn new(groups: usize) -> Self {
-        let mut table = Table::new(7, groups, hasher()).with_heap_size(heap);
+        let mut table = Table::new(7, groups, hasher()).with_heap_size(HeapSize {
+            of_key: |_, _| 0,
+            of_value: heap,
+        });
         table.set_overlay_limit(OverlayLimit {
             fraction: 1e9,
             floor: usize::MAX,
@@ -129,9 +132,9 @@ impl Model {
                 assert_eq!(found.is_some(), self.entries.contains_key(&key));
                 if let (Some(value), Some(expected)) = (found, self.entries.get_mut(&key)) {
                     assert_eq!(value.number, *expected);
-                    let before = heap(&key.0, &key.1, value);
+                    let before = heap(value);
                     value.set(n);
-                    let delta = heap(&key.0, &key.1, value).cast_signed() - before.cast_signed();
+                    let delta = heap(value).cast_signed() - before.cast_signed();
                     self.table.adjust_heap(group, hash, &key.0, &key.1, delta);
                     *expected = n;
                 }
@@ -344,7 +347,9 @@ impl Model {
         let before = self.of_group(&self.entries, group);
         let (mut cursor, mut keys) = (PageCursor::default(), Vec::new());
         let mut n = 1;
-        while self.table.keys_page(group, &mut cursor, &mut keys) {
+        while self.table.keys_page(group, &mut cursor, |key, namespace| {
+            keys.push((*key, *namespace));
+        }) {
             let key = (group as u32 + n * self.groups as u32, 0);
             self.apply(&Op::Insert(key, u64::from(n)));
             n += 1;
@@ -362,7 +367,7 @@ impl Model {
                 assert_eq!(part.counted().0, part.recount());
                 let heap: usize = (0..self.table.layout.slots)
                     .flat_map(|slot| part.entries(slot))
-                    .map(|entry| heap(&entry.key, &entry.namespace, &entry.value))
+                    .map(|entry| heap(&entry.value))
                     .sum();
                 assert_eq!(part.counted().1, heap);
             }

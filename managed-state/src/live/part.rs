@@ -1,5 +1,7 @@
 use std::mem;
 
+use state_api::StoredKey;
+
 use super::layout::{Address, Entry, Layout};
 use super::tables::{BucketCursor, Place, Tables};
 
@@ -150,12 +152,18 @@ impl<K, N, V> Part<K, N, V> {
 
 impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn get(&self, at: Address<'_, K, N>) -> Option<&V> {
+    pub(crate) fn get<Q>(&self, at: Address<'_, Q, N>) -> Option<&V>
+    where
+        K: StoredKey<Q>,
+    {
         Some(&self.live(at.slot)?.get(at.hash, |e| at.is(e))?.value)
     }
 
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn get_mut(&mut self, at: Address<'_, K, N>) -> Option<&mut V> {
+    pub(crate) fn get_mut<Q>(&mut self, at: Address<'_, Q, N>) -> Option<&mut V>
+    where
+        K: StoredKey<Q>,
+    {
         Some(
             &mut self
                 .live_mut(at.slot)?
@@ -165,7 +173,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 
     #[inline]
-    pub(crate) fn find(&self, at: Address<'_, K, N>) -> Option<Place> {
+    pub(crate) fn find<Q>(&self, at: Address<'_, Q, N>) -> Option<Place>
+    where
+        K: StoredKey<Q>,
+    {
         self.live(at.slot)?.find(at.hash, |e| at.is(e))
     }
 
@@ -199,12 +210,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
 
     /// Returns the value of a key, made first if there is none, and whether it was made.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn get_or_insert_with(
+    pub(crate) fn get_or_insert_with<Q>(
         &mut self,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
         make: impl FnOnce() -> V,
-    ) -> (&mut V, bool) {
+    ) -> (&mut V, bool)
+    where
+        K: StoredKey<Q>,
+    {
         let found = self.find(at);
         let place = match found {
             Some(place) => place,
@@ -218,12 +232,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
 
     /// Sets the value of a key and returns the old one.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn replace(
+    pub(crate) fn replace<Q>(
         &mut self,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         value: V,
         layout: &Layout<K, N, V>,
-    ) -> Option<V> {
+    ) -> Option<V>
+    where
+        K: StoredKey<Q>,
+    {
         // Most writes meet a key that is there, and that takes no look at whether there is room.
         let (live, _, heap) = self.slot_mut(at.slot, layout);
         let Some(entry) = live.get_mut(at.hash, |e| at.is(e)) else {
@@ -291,7 +308,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, at: Address<'_, K, N>, layout: &Layout<K, N, V>) -> Option<V> {
+    pub(crate) fn remove<Q>(&mut self, at: Address<'_, Q, N>, layout: &Layout<K, N, V>) -> Option<V>
+    where
+        K: StoredKey<Q>,
+    {
         let (live, bytes, heap) = self.slot_mut(at.slot, layout);
         let entry = live.remove(at.hash, |e| at.is(e), |e| layout.hash(e), bytes)?;
         *heap = heap.saturating_sub(layout.heap_of(&entry));
@@ -299,13 +319,19 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
     }
 
     #[inline]
-    pub(crate) fn is_dead(&self, at: Address<'_, K, N>) -> bool {
+    pub(crate) fn is_dead<Q>(&self, at: Address<'_, Q, N>) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         self.dead(at.slot)
             .is_some_and(|dead| dead.get(at.hash, |(k, n)| at.is_key(k, n)).is_some())
     }
 
     /// Hides a key of the layers below.
-    pub(crate) fn bury(&mut self, at: Address<'_, K, N>, layout: &Layout<K, N, V>) {
+    pub(crate) fn bury<Q>(&mut self, at: Address<'_, Q, N>, layout: &Layout<K, N, V>)
+    where
+        K: StoredKey<Q>,
+    {
         if self.dead(at.slot).is_none() {
             self.allocate_dead(layout.slots);
         }
@@ -314,12 +340,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         }
         let rehash = |(k, n): &(K, N)| layout.hasher.hash(k, n);
         let rest = self.rest.get_or_insert_default();
-        let tombstone = (at.key.clone(), at.namespace.clone());
+        let tombstone = (K::of(at.key), at.namespace.clone());
         rest.dead[at.slot].insert_absent(at.hash, tombstone, rehash, &mut self.bytes);
     }
 
     /// Takes a tombstone away; says whether there was one.
-    pub(crate) fn exhume(&mut self, at: Address<'_, K, N>, layout: &Layout<K, N, V>) -> bool {
+    pub(crate) fn exhume<Q>(&mut self, at: Address<'_, Q, N>, layout: &Layout<K, N, V>) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         let rehash = |(k, n): &(K, N)| layout.hasher.hash(k, n);
         let Some(dead) = self
             .rest
@@ -334,7 +363,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
 
     /// Says whether this layer decides what a reader of the layers below sees of a key.
     #[inline]
-    pub(crate) fn decides(&self, at: Address<'_, K, N>) -> bool {
+    pub(crate) fn decides<Q>(&self, at: Address<'_, Q, N>) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         self.find(at).is_some() || self.is_dead(at)
     }
 

@@ -1,6 +1,8 @@
 use std::mem;
 use std::sync::Arc;
 
+use state_api::StoredKey;
+
 use super::layers::{Layers, MAX_FROZEN};
 use super::layout::{Address, Layout};
 use super::part::{DrainCursor, Part};
@@ -169,7 +171,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         }
     }
 
-    fn locate(&self, at: Address<'_, K, N>) -> Found {
+    fn locate<Q>(&self, at: Address<'_, Q, N>) -> Found
+    where
+        K: StoredKey<Q>,
+    {
         if let Some(place) = self.top.find(at) {
             return Found::Top(place);
         }
@@ -191,7 +196,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Reads a key that the top layer does not hold.
-    pub(crate) fn get_below(&self, at: Address<'_, K, N>) -> Option<&V> {
+    pub(crate) fn get_below<Q>(&self, at: Address<'_, Q, N>) -> Option<&V>
+    where
+        K: StoredKey<Q>,
+    {
         let below = self.below.as_deref().filter(|_| !self.top.is_dead(at))?;
         if let Some(lower) = &below.lower {
             if let Some(value) = lower.get(at) {
@@ -216,22 +224,28 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Returns the value of a key to be changed in place; it is copied if a snapshot holds it.
-    pub(crate) fn get_mut(
+    pub(crate) fn get_mut<Q>(
         &mut self,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
-    ) -> Written<Option<&mut V>> {
+    ) -> Written<Option<&mut V>>
+    where
+        K: StoredKey<Q>,
+    {
         let found = self.locate(at);
         self.reach(found, at, layout)
     }
 
     /// Returns the value of a key, made first if there is none, and whether it was made.
-    pub(crate) fn get_or_insert_with(
+    pub(crate) fn get_or_insert_with<Q>(
         &mut self,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
         make: impl FnOnce() -> V,
-    ) -> (Written<Option<&mut V>>, bool) {
+    ) -> (Written<Option<&mut V>>, bool)
+    where
+        K: StoredKey<Q>,
+    {
         match self.locate(at) {
             Found::Nowhere => {
                 let value = self.insert_new(at, make(), layout);
@@ -241,12 +255,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         }
     }
 
-    fn reach(
+    fn reach<Q>(
         &mut self,
         found: Found,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
-    ) -> Written<Option<&mut V>> {
+    ) -> Written<Option<&mut V>>
+    where
+        K: StoredKey<Q>,
+    {
         let (part, place, copied) = match (found, self.below.as_deref_mut()) {
             (Found::Top(place), _) => (&mut self.top, Some(place), false),
             (
@@ -272,12 +289,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Adds a key that is not there.
-    pub(crate) fn insert_new(
+    pub(crate) fn insert_new<Q>(
         &mut self,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         value: V,
         layout: &Layout<K, N, V>,
-    ) -> &mut V {
+    ) -> &mut V
+    where
+        K: StoredKey<Q>,
+    {
         let hidden = self.top.exhume(at, layout);
         let target = self.target();
         if hidden {
@@ -289,12 +309,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Sets the value of a key without copying the old one; says whether there was one.
-    pub(crate) fn insert(
+    pub(crate) fn insert<Q>(
         &mut self,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         value: V,
         layout: &Layout<K, N, V>,
-    ) -> bool {
+    ) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         let part = match self.locate(at) {
             Found::Top(_) => &mut self.top,
             Found::Lower(_) | Found::Frozen(..) => self.target(),
@@ -308,12 +331,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Removes a key and returns its value, cloned if a snapshot holds it and it is `wanted`.
-    pub(crate) fn remove(
+    pub(crate) fn remove<Q>(
         &mut self,
-        at: Address<'_, K, N>,
+        at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
         wanted: bool,
-    ) -> Written<Option<Removed<V>>> {
+    ) -> Written<Option<Removed<V>>>
+    where
+        K: StoredKey<Q>,
+    {
         let (value, copied) = match self.locate(at) {
             Found::Nowhere => return Written::in_place(None),
             Found::Top(_) => {
@@ -345,7 +371,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     }
 
     /// Corrects the heap bytes of the layer that holds a key.
-    pub(crate) fn adjust_heap(&mut self, at: Address<'_, K, N>, delta: isize) {
+    pub(crate) fn adjust_heap<Q>(&mut self, at: Address<'_, Q, N>, delta: isize)
+    where
+        K: StoredKey<Q>,
+    {
         match self.locate(at) {
             Found::Top(_) => self.top.adjust_heap(delta),
             Found::Lower(_) => self.target().adjust_heap(delta),

@@ -1,3 +1,5 @@
+use state_api::StoredKey;
+
 use super::layers::MAX_FROZEN;
 use super::layout::{Address, Entry, Layout};
 use super::part::Part;
@@ -57,7 +59,10 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
     }
 
     /// Reads one key.
-    pub(crate) fn get(&self, at: Address<'_, K, N>) -> Option<&'a V> {
+    pub(crate) fn get<Q>(&self, at: Address<'_, Q, N>) -> Option<&'a V>
+    where
+        K: StoredKey<Q>,
+    {
         for part in self.parts.iter().flatten() {
             if let Some(value) = part.get(at) {
                 return Some(value);

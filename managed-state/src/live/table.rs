@@ -1,5 +1,7 @@
 use std::fmt;
 
+use state_api::StoredKey;
+
 use super::capture::Capture;
 use super::layout::{Address, EntryHasher, HeapSize, Layout};
 use super::part::Part;
@@ -47,9 +49,9 @@ pub enum Change<V> {
 }
 
 /// The layer of a group, the address of a key in it, the layout, and the number of entries of the table.
-type Direct<'t, 'k, K, N, V> = (
+type Direct<'t, 'k, K, Q, N, V> = (
     &'t mut Part<K, N, V>,
-    Address<'k, K, N>,
+    Address<'k, Q, N>,
     &'t Layout<K, N, V>,
     &'t mut usize,
 );
@@ -145,13 +147,16 @@ where
     }
 
     #[inline]
-    fn address<'a>(
+    fn address<'a, Q>(
         &self,
         group: usize,
         hash: u64,
-        key: &'a K,
+        key: &'a Q,
         namespace: &'a N,
-    ) -> (usize, Address<'a, K, N>) {
+    ) -> (usize, Address<'a, Q, N>)
+    where
+        K: StoredKey<Q>,
+    {
         let (region, slot) = self.locate(group);
         (
             region,
@@ -172,16 +177,19 @@ where
 
     /// Returns what an access to a group needs if it [is direct](Self::is_direct).
     #[cfg_attr(not(debug_assertions), inline(always))]
-    fn direct<'a>(
+    fn direct<'a, Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &'a K,
+        key: &'a Q,
         namespace: &'a N,
-    ) -> Direct<'_, 'a, K, N, V> {
+    ) -> Direct<'_, 'a, K, Q, N, V>
+    where
+        K: StoredKey<Q>,
+    {
         debug_assert_eq!(
             hash,
-            self.layout.hasher.hash(key, namespace),
+            self.layout.hasher.hash(&K::of(key), namespace),
             "not the table's hash"
         );
         let at = Address {
@@ -201,10 +209,13 @@ where
     /// Reads the value of a key.
     #[cfg_attr(not(debug_assertions), inline(always))]
     #[must_use]
-    pub fn get(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
+    pub fn get<Q>(&self, group: usize, hash: u64, key: &Q, namespace: &N) -> Option<&V>
+    where
+        K: StoredKey<Q>,
+    {
         debug_assert_eq!(
             hash,
-            self.layout.hasher.hash(key, namespace),
+            self.layout.hasher.hash(&K::of(key), namespace),
             "not the table's hash"
         );
         if !self.is_direct(group) {
@@ -222,12 +233,15 @@ where
     ///
     /// In so tight a loop the processor waits for several of them at a time. Returns what `touch` read, so that the reading is
     /// not optimised away.
-    pub fn prefetch(
+    pub fn prefetch<Q>(
         &self,
-        keys: &[(usize, u64, &K)],
+        keys: &[(usize, u64, &Q)],
         namespace: &N,
         touch: impl Fn(&V) -> u8,
-    ) -> u8 {
+    ) -> u8
+    where
+        K: StoredKey<Q>,
+    {
         keys.iter().fold(0, |bytes, &(group, hash, key)| {
             let value = self.get(group, hash, key, namespace);
             bytes ^ value.map_or(0, &touch)
@@ -237,7 +251,10 @@ where
     /// Says whether a key has a value.
     #[inline]
     #[must_use]
-    pub fn contains(&self, group: usize, hash: u64, key: &K, namespace: &N) -> bool {
+    pub fn contains<Q>(&self, group: usize, hash: u64, key: &Q, namespace: &N) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         self.get(group, hash, key, namespace).is_some()
     }
 
@@ -246,7 +263,10 @@ where
     /// If the change alters what the value owns on the heap, tell it by [`LiveTable::adjust_heap`], or use
     /// [`LiveTable::modify`], which measures the value before and after.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub fn get_mut(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&mut V> {
+    pub fn get_mut<Q>(&mut self, group: usize, hash: u64, key: &Q, namespace: &N) -> Option<&mut V>
+    where
+        K: StoredKey<Q>,
+    {
         if !self.is_direct(group) {
             return self.get_mut_layered(group, hash, key, namespace);
         }
@@ -258,7 +278,10 @@ where
     ///
     /// A value held by a snapshot is not copied.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub fn insert(&mut self, group: usize, hash: u64, key: &K, namespace: &N, value: V) -> bool {
+    pub fn insert<Q>(&mut self, group: usize, hash: u64, key: &Q, namespace: &N, value: V) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         if !self.is_direct(group) {
             return self.insert_layered(group, hash, key, namespace, value);
         }
@@ -272,14 +295,17 @@ where
     ///
     /// What [`LiveTable::get_mut`] says of the heap holds here too.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub fn get_or_insert_with(
+    pub fn get_or_insert_with<Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
         make: impl FnOnce() -> V,
-    ) -> &mut V {
+    ) -> &mut V
+    where
+        K: StoredKey<Q>,
+    {
         if !self.is_direct(group) {
             return self.get_or_insert_layered(group, hash, key, namespace, make);
         }
@@ -291,26 +317,35 @@ where
 
     /// Removes a key; says whether it had a value.
     #[inline]
-    pub fn remove(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> bool {
+    pub fn remove<Q>(&mut self, group: usize, hash: u64, key: &Q, namespace: &N) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         self.take_if(group, hash, key, namespace, false).is_some()
     }
 
     /// Removes a key and returns its value, a clone if a snapshot holds it.
     #[inline]
-    pub fn take(&mut self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<V> {
+    pub fn take<Q>(&mut self, group: usize, hash: u64, key: &Q, namespace: &N) -> Option<V>
+    where
+        K: StoredKey<Q>,
+    {
         self.take_if(group, hash, key, namespace, true)
             .and_then(|removed| removed.0)
     }
 
     #[inline]
-    fn take_if(
+    fn take_if<Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
         wanted: bool,
-    ) -> Option<Removed<V>> {
+    ) -> Option<Removed<V>>
+    where
+        K: StoredKey<Q>,
+    {
         if !self.is_direct(group) {
             return self.remove_layered(group, hash, key, namespace, wanted);
         }
@@ -321,14 +356,17 @@ where
     }
 
     /// Sets the value of a key and returns the old one, a clone if a snapshot holds it.
-    pub fn replace(
+    pub fn replace<Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
         value: V,
-    ) -> Option<V> {
+    ) -> Option<V>
+    where
+        K: StoredKey<Q>,
+    {
         let mut value = Some(value);
         self.modify(group, hash, key, namespace, |old| {
             match (old, value.take()) {
@@ -343,26 +381,27 @@ where
     ///
     /// It costs one lookup, and another one if the function sets or removes.
     #[inline]
-    pub fn modify<R>(
+    pub fn modify<R, Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
         change: impl FnOnce(Option<&mut V>) -> (Change<V>, R),
-    ) -> R {
+    ) -> R
+    where
+        K: StoredKey<Q>,
+    {
         let heap = self.layout.heap;
         let (mut found, mut delta) = (false, 0_isize);
         let (then, result) = match self.get_mut(group, hash, key, namespace) {
             None => change(None),
             Some(value) => {
                 found = true;
-                let before = heap.map(|heap| heap(key, namespace, value));
+                let before = heap.map(|heap| (heap.of_value)(value));
                 let (then, result) = change(Some(value));
                 if let (Some(heap), Some(before)) = (heap, before) {
-                    delta = heap(key, namespace, value)
-                        .wrapping_sub(before)
-                        .cast_signed();
+                    delta = (heap.of_value)(value).wrapping_sub(before).cast_signed();
                 }
                 (then, result)
             }
@@ -385,7 +424,10 @@ where
 
     /// Tells by how many bytes the heap of a value changed through [`LiveTable::get_mut`].
     #[inline]
-    pub fn adjust_heap(&mut self, group: usize, hash: u64, key: &K, namespace: &N, delta: isize) {
+    pub fn adjust_heap<Q>(&mut self, group: usize, hash: u64, key: &Q, namespace: &N, delta: isize)
+    where
+        K: StoredKey<Q>,
+    {
         let (region, at) = self.address(group, hash, key, namespace);
         let region = &mut self.regions[region];
         if region.below.is_none() {
@@ -400,7 +442,10 @@ where
 
     #[cold]
     #[inline(never)]
-    fn get_layered(&self, group: usize, hash: u64, key: &K, namespace: &N) -> Option<&V> {
+    fn get_layered<Q>(&self, group: usize, hash: u64, key: &Q, namespace: &N) -> Option<&V>
+    where
+        K: StoredKey<Q>,
+    {
         let (region, at) = self.address(group, hash, key, namespace);
         let region = &self.regions[region];
         region.top.get(at).or_else(|| region.get_below(at))
@@ -408,13 +453,16 @@ where
 
     #[cold]
     #[inline(never)]
-    fn get_mut_layered(
+    fn get_mut_layered<Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
-    ) -> Option<&mut V> {
+    ) -> Option<&mut V>
+    where
+        K: StoredKey<Q>,
+    {
         self.turn();
         let (region, at) = self.address(group, hash, key, namespace);
         let written = self.regions[region].get_mut(at, &self.layout);
@@ -427,14 +475,17 @@ where
 
     #[cold]
     #[inline(never)]
-    fn insert_layered(
+    fn insert_layered<Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
         value: V,
-    ) -> bool {
+    ) -> bool
+    where
+        K: StoredKey<Q>,
+    {
         self.turn();
         let (region, at) = self.address(group, hash, key, namespace);
         let had = self.regions[region].insert(at, value, &self.layout);
@@ -447,14 +498,17 @@ where
 
     #[cold]
     #[inline(never)]
-    fn get_or_insert_layered(
+    fn get_or_insert_layered<Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
         make: impl FnOnce() -> V,
-    ) -> &mut V {
+    ) -> &mut V
+    where
+        K: StoredKey<Q>,
+    {
         self.turn();
         let (region, at) = self.address(group, hash, key, namespace);
         if let Some(capture) = &mut self.capture {
@@ -470,14 +524,17 @@ where
 
     #[cold]
     #[inline(never)]
-    fn remove_layered(
+    fn remove_layered<Q>(
         &mut self,
         group: usize,
         hash: u64,
-        key: &K,
+        key: &Q,
         namespace: &N,
         wanted: bool,
-    ) -> Option<Removed<V>> {
+    ) -> Option<Removed<V>>
+    where
+        K: StoredKey<Q>,
+    {
         self.turn();
         let (region, at) = self.address(group, hash, key, namespace);
         let written = self.regions[region].remove(at, &self.layout, wanted);

@@ -51,11 +51,16 @@ where
         }
     }
 
-    /// Appends the next page of keys of a key group; returns false after the last page.
+    /// Calls `f` with each key of the next page of a key group; returns false after the last page.
     ///
     /// The table may be written to between pages: a key that stays is returned exactly once, one that comes or goes at most
     /// once. A page has about four thousand keys; it may have none although others follow.
-    pub fn keys_page(&self, group: usize, cursor: &mut PageCursor, keys: &mut Vec<(K, N)>) -> bool {
+    pub fn keys_page(
+        &self,
+        group: usize,
+        cursor: &mut PageCursor,
+        mut f: impl FnMut(&K, &N),
+    ) -> bool {
         let (region, slot) = self.locate(group);
         let stack = self.stack(region);
         if cursor.slices == 0 {
@@ -67,7 +72,7 @@ where
         }
         if cursor.next < cursor.slices {
             stack.for_each_in_slice(slot, cursor.next, cursor.slices, |entry| {
-                keys.push((entry.key.clone(), entry.namespace.clone()));
+                f(&entry.key, &entry.namespace);
             });
             cursor.next += 1;
         }

@@ -67,6 +67,8 @@ impl<T: StateType> StateType for Option<T> {
 }
 
 impl<T: StateKey> StateKey for Option<T> {
+    type Stored = Self;
+
     const FLINK_HASH: bool = T::FLINK_HASH;
 
     fn flink_hash(&self) -> Option<i32> {
@@ -135,6 +137,8 @@ impl<T: StateType> StateType for Box<T> {
 }
 
 impl<T: StateKey> StateKey for Box<T> {
+    type Stored = Self;
+
     const FLINK_HASH: bool = T::FLINK_HASH;
 
     #[inline]
@@ -220,6 +224,8 @@ macro_rules! tuple {
         }
 
         impl<$($name: StateKey),+> StateKey for ($($name,)+) {
+            type Stored = Self;
+
             const FLINK_HASH: bool = $($name::FLINK_HASH)&&+;
 
             /// The hash code of Flink's Java tuples.

@@ -151,7 +151,9 @@ impl<K: StateType + Ord, V: StateType> StateType for BTreeMap<K, V> {
     }
 }
 
-impl<K: StateKey + Ord, V: StateKey> StateKey for BTreeMap<K, V> {}
+impl<K: StateKey + Ord, V: StateKey> StateKey for BTreeMap<K, V> {
+    type Stored = Self;
+}
 
 impl<T: StateType + Ord> StateType for BTreeSet<T> {
     const FIXED_SIZE: Option<usize> = None;
@@ -191,7 +193,9 @@ impl<T: StateType + Ord> StateType for BTreeSet<T> {
     }
 }
 
-impl<T: StateKey + Ord> StateKey for BTreeSet<T> {}
+impl<T: StateKey + Ord> StateKey for BTreeSet<T> {
+    type Stored = Self;
+}
 
 impl<K, V, S> StateType for HashMap<K, V, S>
 where

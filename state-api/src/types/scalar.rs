@@ -88,6 +88,8 @@ macro_rules! integer {
         }
 
         impl StateKey for $int {
+            type Stored = Self;
+
             const FLINK_HASH: bool = has_flink_int!($java);
 
             #[inline]
@@ -289,6 +291,8 @@ impl StateType for bool {
 }
 
 impl StateKey for bool {
+    type Stored = Self;
+
     const FLINK_HASH: bool = true;
 
     #[inline]
@@ -347,6 +351,8 @@ impl StateType for char {
 }
 
 impl StateKey for char {
+    type Stored = Self;
+
     #[inline]
     fn stable_hash(&self) -> u64 {
         hash_bytes(&u32::from(*self).to_le_bytes())
@@ -396,7 +402,9 @@ impl StateType for () {
     }
 }
 
-impl StateKey for () {}
+impl StateKey for () {
+    type Stored = Self;
+}
 
 impl OrderedKey for () {
     fn encode_ordered(&self, _out: &mut Vec<u8>) {}
@@ -444,7 +452,9 @@ impl StateType for Duration {
     }
 }
 
-impl StateKey for Duration {}
+impl StateKey for Duration {
+    type Stored = Self;
+}
 
 impl OrderedKey for Duration {
     fn encode_ordered(&self, out: &mut Vec<u8>) {

@@ -162,6 +162,8 @@ impl<T: StateType> StateType for Vec<T> {
 }
 
 impl<T: StateKey> StateKey for Vec<T> {
+    type Stored = Self;
+
     #[inline]
     fn stable_hash(&self) -> u64 {
         match T::slice_bytes(self) {
@@ -308,7 +310,9 @@ pub(crate) fn try_array<T, const N: usize>(mut next: impl FnMut() -> Result<T>) 
     }
 }
 
-impl<T: StateKey, const N: usize> StateKey for [T; N] {}
+impl<T: StateKey, const N: usize> StateKey for [T; N] {
+    type Stored = Self;
+}
 
 impl<T: OrderedKey, const N: usize> OrderedKey for [T; N] {
     fn encode_ordered(&self, out: &mut Vec<u8>) {

@@ -2,10 +2,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use compact_str::CompactString;
 
 use crate::hash::{hash_bytes, java_string_hash};
 use crate::wire::{get_bytes, get_str, get_u8, put_bytes};
-use crate::{Error, OrderedKey, Result, Schema, StateKey, StateType, Value};
+use crate::{Error, OrderedKey, Result, Schema, StateKey, StateType, StoredKey, Value};
 
 /// Appends bytes so that byte order is kept and no encoding is a prefix of another: 0 becomes 0 255, the end is 0 0.
 pub(super) fn escape_ordered(bytes: &[u8], out: &mut Vec<u8>) {
@@ -41,7 +42,7 @@ pub(super) fn unescape_ordered(input: &mut &[u8]) -> Result<Vec<u8>> {
 }
 
 macro_rules! text {
-    ($($text:ty, |$this:ident| $heap:expr;)*) => {$(
+    ($($text:ty, $stored:ty, |$this:ident| $heap:expr;)*) => {$(
         impl StateType for $text {
             const FIXED_SIZE: Option<usize> = None;
             const HAS_HEAP: bool = true;
@@ -84,6 +85,8 @@ macro_rules! text {
         }
 
         impl StateKey for $text {
+            type Stored = $stored;
+
             const FLINK_HASH: bool = true;
 
             #[inline]
@@ -112,11 +115,36 @@ macro_rules! text {
 }
 
 text! {
-    String, |text| text.capacity();
-    Box<str>, |text| text.len();
+    String, CompactString, |text| text.capacity();
+    Box<str>, CompactString, |text| text.len();
     // Shared text is counted in full by each holder, with the two reference counts.
-    Arc<str>, |text| text.len() + 2 * size_of::<usize>();
+    Arc<str>, Arc<str>, |text| text.len() + 2 * size_of::<usize>();
+    // Up to 24 bytes lie in line.
+    CompactString, CompactString, |text| if text.is_heap_allocated() { text.capacity() } else { 0 };
 }
+
+macro_rules! stored_in_line {
+    ($($text:ty),*) => {$(
+        impl StoredKey<$text> for CompactString {
+            #[inline]
+            fn of(key: &$text) -> Self {
+                Self::new(key)
+            }
+
+            #[inline]
+            fn is(&self, key: &$text) -> bool {
+                self.as_bytes() == key.as_bytes()
+            }
+
+            #[inline]
+            fn to_key(&self) -> $text {
+                self.as_str().into()
+            }
+        }
+    )*};
+}
+
+stored_in_line!(String, Box<str>);
 
 impl StateType for Bytes {
     const FIXED_SIZE: Option<usize> = None;
@@ -156,6 +184,8 @@ impl StateType for Bytes {
 }
 
 impl StateKey for Bytes {
+    type Stored = Self;
+
     fn stable_hash(&self) -> u64 {
         hash_bytes(self)
     }
