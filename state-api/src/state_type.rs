@@ -78,6 +78,17 @@ pub trait StateType: Sized + Clone + Send + Sync + 'static {
         unreachable!("asked only of types that say so");
     }
 
+    /// Whether the compact encoding is that of a byte string: a length, and what [`StateType::content`] returns.
+    #[doc(hidden)]
+    const IS_CONTENT: bool = false;
+
+    /// Returns the bytes of a string or byte string.
+    #[doc(hidden)]
+    #[inline]
+    fn content(&self) -> &[u8] {
+        unreachable!("asked only of types that say so");
+    }
+
     /// Appends the encodings of values, one after the other.
     #[doc(hidden)]
     #[inline]

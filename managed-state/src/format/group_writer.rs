@@ -105,15 +105,15 @@ impl<'a> GroupWriter<'a> {
         self.count(1);
     }
 
-    /// Makes room for entries of the current section that all have the same size, and returns it to be filled.
+    /// Makes room for entries of the current section that take so many bytes together, and returns it to be filled.
     ///
     /// # Panics
     /// Without a section.
     #[inline]
-    pub(crate) fn equal_entries(&mut self, entries: usize, size: usize) -> &mut [u8] {
+    pub(crate) fn entries(&mut self, entries: usize, bytes: usize) -> &mut [u8] {
         self.count(entries);
         let start = self.out.len();
-        self.out.resize(start + entries * size, 0);
+        self.out.resize(start + bytes, 0);
         &mut self.out[start..]
     }
 

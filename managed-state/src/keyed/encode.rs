@@ -1,4 +1,6 @@
 //! The entries of frozen tables on their way into a block.
+use std::hint::black_box;
+
 use state_api::wire::add_sizes;
 use state_api::{Result, StateKey};
 
@@ -24,6 +26,27 @@ pub(super) fn encode_group<K: StateKey, N: StateKey, F: Form>(
             Ok(())
         });
     }
+    if let Some(value) = values_behind_text::<K, N, F>(form) {
+        return table.for_each_window(group, |window| {
+            touch_window::<K, N, F>(window);
+            match value {
+                8 => put_behind_text::<K, N, F>(window, 8, (form, layout), filter, out),
+                value => put_behind_text::<K, N, F>(window, value, (form, layout), filter, out),
+            }
+            Ok(())
+        });
+    }
+    encode_any(table, group, (form, layout), filter, out)
+}
+
+/// As [`encode_group`], whatever the types.
+fn encode_any<K: StateKey, N: StateKey, F: Form>(
+    table: &FrozenTable<K, N, F::Cell>,
+    group: usize,
+    (form, layout): (&F, CompositeLayout),
+    filter: Option<ExpiredFilter>,
+    out: &mut GroupWriter<'_>,
+) -> Result<u64> {
     let put = |key: &K, namespace: &N, cell: &F::Cell| {
         let composite = |out: &mut Vec<u8>| layout.put(key, namespace, out);
         form.encode(composite, cell, filter, out);
@@ -42,6 +65,70 @@ fn equal_values<K: StateKey, N: StateKey, F: Form>(form: &F) -> Option<usize> {
     let key = add_sizes(K::FIXED_SIZE, N::FIXED_SIZE)?;
     let value = form.value_size()?;
     (K::IN_PLACE && N::IN_PLACE && key < 0x80 && value <= MAX_VALUE).then_some(value)
+}
+
+/// Returns the size of the values if keys are strings, or byte strings, and all that follows them has the same size and can be
+/// written to a place of it.
+fn values_behind_text<K: StateKey, N: StateKey, F: Form>(form: &F) -> Option<usize> {
+    let value = form.value_size()?;
+    let fits = K::IS_CONTENT && N::IN_PLACE && N::FIXED_SIZE? < MAX_BEHIND && value < 0x80;
+    fits.then_some(value)
+}
+
+/// Bytes of key and namespace whose length takes one byte, with the key's own length.
+const MAX_BEHIND: usize = 0x7f;
+
+fn touch_window<K: StateKey, N: StateKey, F: Form>(window: &[Option<&Entry<K, N, F::Cell>>]) {
+    let touched = window
+        .iter()
+        .flatten()
+        .fold(0, |bytes, entry| bytes ^ entry.key.touch());
+    black_box(touched);
+}
+
+/// Writes entries with strings as keys, their places measured before: lengths are not patched and room is not looked for at
+/// each step. A window with a long string in it goes the general way.
+#[inline]
+fn put_behind_text<K: StateKey, N: StateKey, F: Form>(
+    window: &[Option<&Entry<K, N, F::Cell>>],
+    value: usize,
+    (form, layout): (&F, CompositeLayout),
+    filter: Option<ExpiredFilter>,
+    out: &mut GroupWriter<'_>,
+) {
+    let namespace = const { N::FIXED_SIZE }.unwrap_or(0);
+    let filter = filter.filter(|_| F::TIMED);
+    let is_kept = |entry: &&&Entry<K, N, F::Cell>| {
+        filter.is_none_or(|filter| !F::is_expired(&entry.value, filter))
+    };
+    let kept = window.iter().flatten().filter(is_kept);
+    let (mut count, mut size, mut longest) = (0, 0, 0);
+    for entry in kept.clone() {
+        let len = entry.key.content().len();
+        (count, size, longest) = (count + 1, size + len, longest.max(len));
+    }
+    if longest + namespace >= MAX_BEHIND {
+        for entry in kept {
+            let composite = |out: &mut Vec<u8>| layout.put(&entry.key, &entry.namespace, out);
+            form.encode(composite, &entry.value, None, out);
+        }
+        return;
+    }
+    let mut places = out.entries(count, size + count * (3 + namespace + value));
+    for entry in kept {
+        let content = entry.key.content();
+        let key = 2 + content.len();
+        let (place, rest) = places.split_at_mut(key + namespace + 1 + value);
+        places = rest;
+        let (key, place) = place.split_at_mut(key);
+        key[0] = (key.len() - 1 + namespace) as u8;
+        key[1] = content.len() as u8;
+        key[2..].copy_from_slice(content);
+        let (at, place) = place.split_at_mut(namespace);
+        entry.namespace.put_in_place(at);
+        place[0] = value as u8;
+        F::put_value(&entry.value, &mut place[1..]);
+    }
 }
 
 #[inline]
@@ -64,7 +151,7 @@ fn put_equal<K: StateKey, N: StateKey, F: Form>(
         None => window.len(),
         Some(_) => kept.clone().count(),
     };
-    let places = out.equal_entries(count, size).chunks_exact_mut(size);
+    let places = out.entries(count, count * size).chunks_exact_mut(size);
     for (entry, place) in kept.zip(places) {
         let (composite, place) = place.split_at_mut(1 + key + namespace);
         composite[0] = (key + namespace) as u8;
@@ -78,4 +165,101 @@ fn put_equal<K: StateKey, N: StateKey, F: Form>(
         }
         F::put_value(&entry.value, place);
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use state_api::{CodecKind, KeyGroup, StateType, StoredKey, TtlConfig};
+
+    use super::super::form::ValueForm;
+    use super::super::stamp::{Plain, Stamped, Timed};
+    use super::*;
+    use crate::live::{EntryHasher, LiveTable};
+
+    /// Writes a table both ways, and returns the bytes and the number of entries.
+    fn encode<K: StateKey, N: StateKey, S: Stamped<u64>>(
+        entries: Vec<(K, N, S)>,
+        filter: Option<ExpiredFilter>,
+    ) -> [(Vec<u8>, u64); 2] {
+        let hasher = EntryHasher::new(7, |key: &K, namespace: &N, seed| {
+            key.stable_hash() ^ namespace.stable_hash().rotate_left(7) ^ seed
+        });
+        let mut table = LiveTable::new(0, 1, hasher);
+        for (key, namespace, value) in entries {
+            table.insert(0, hasher.hash(&key, &namespace), &key, &namespace, value);
+        }
+        let frozen = table.freeze(1).unwrap();
+        let form = ValueForm::<u64, S>::new(CodecKind::Compact);
+        let what = (&form, CompositeLayout::of::<K, N>());
+        [encode_group, encode_any].map(|encode| {
+            let mut out = Vec::new();
+            let mut writer = GroupWriter::begin(KeyGroup(0), &mut out);
+            writer.section(0);
+            encode(&frozen, 0, what, filter, &mut writer).unwrap();
+            let entries = writer.section_entries();
+            writer.finish();
+            (out, entries)
+        })
+    }
+
+    /// Strings around the lengths at which their own length, or that of key and namespace, takes another byte, in one window
+    /// with short ones and in windows of their own.
+    fn texts(longest: usize) -> impl Iterator<Item = String> {
+        (0..300).map(move |i| format!("{i:03}{}", "x".repeat(i * 31 % (longest + 1))))
+    }
+
+    #[test]
+    fn strings_before_values_of_one_size_are_written_as_any_key_is() {
+        for longest in [0, 20, 110, 121, 122, 123, 124, 125, 200, 20_000] {
+            let plain = |text: String| (CompactString::of(&text), (), Plain(text.len() as u64));
+            let [placed, any] = encode(texts(longest).map(plain).collect(), None);
+            assert!(
+                placed == any,
+                "up to {longest} more characters, no namespace"
+            );
+            let spaced = |text: String| (CompactString::of(&text), 0x1234_u16, Plain(1));
+            let [placed, any] = encode(texts(longest).map(spaced).collect(), None);
+            assert!(
+                placed == any,
+                "up to {longest} more characters, a namespace"
+            );
+            assert_eq!(placed.1, 300);
+        }
+    }
+
+    #[test]
+    fn expired_values_behind_strings_are_left_out() {
+        let timed = |text: String| {
+            let stamp = text.len() as i64;
+            (CompactString::of(&text), (), Timed::new(7, stamp))
+        };
+        let filter = ExpiredFilter {
+            ttl: TtlConfig::new(Duration::from_millis(10)).unwrap(),
+            now_ms: 60,
+        };
+        let all = texts(100).map(timed).collect::<Vec<_>>();
+        let kept = all.iter().filter(|(key, ..)| key.len() > 50).count() as u64;
+        let [placed, any] = encode(all, Some(filter));
+        assert!(placed == any);
+        assert_eq!(placed.1, kept);
+        assert!(kept > 50 && kept < 250, "{kept}");
+    }
+
+    #[test]
+    fn strings_are_written_in_place_and_other_keys_are_not() {
+        assert!(values_behind_text::<String, (), ValueForm<u64, Plain<u64>>>(&form()).is_some());
+        assert!(values_behind_text::<u64, (), ValueForm<u64, Plain<u64>>>(&form()).is_none());
+        assert!(
+            values_behind_text::<String, String, ValueForm<u64, Plain<u64>>>(&form()).is_none()
+        );
+        assert_eq!(u64::FIXED_SIZE, Some(8));
+    }
+
+    fn form() -> ValueForm<u64, Plain<u64>> {
+        ValueForm::new(CodecKind::Compact)
+    }
+
+    type CompactString = <String as StateKey>::Stored;
 }

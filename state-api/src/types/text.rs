@@ -82,6 +82,13 @@ macro_rules! text {
             fn touch(&self) -> u8 {
                 self.as_bytes().first().copied().unwrap_or(0)
             }
+
+            const IS_CONTENT: bool = true;
+
+            #[inline]
+            fn content(&self) -> &[u8] {
+                self.as_bytes()
+            }
         }
 
         impl StateKey for $text {
@@ -180,6 +187,13 @@ impl StateType for Bytes {
     #[inline]
     fn touch(&self) -> u8 {
         self.first().copied().unwrap_or(0)
+    }
+
+    const IS_CONTENT: bool = true;
+
+    #[inline]
+    fn content(&self) -> &[u8] {
+        self
     }
 }
 
