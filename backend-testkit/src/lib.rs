@@ -23,6 +23,7 @@
 //! | `executor` | executors that run work at once, in threads, or when told to |
 //! | [`fuzz`], [`meter`] | damaged inputs for decoders, and the memory that they may take |
 //! | `reference_store` | the byte store that others are compared with |
+//! | `native_store` | a byte store with snapshots in a format of its own |
 //!
 //! # A strategy for live tables
 //!
@@ -56,6 +57,8 @@ mod macros;
 pub mod meter;
 #[cfg(feature = "suite")]
 pub mod model;
+#[cfg(feature = "suite")]
+mod native_store;
 mod reference_store;
 #[cfg(feature = "suite")]
 #[expect(
@@ -86,6 +89,8 @@ pub use executor::{InlineExecutor, ManualExecutor, ThreadExecutor, block_on, pol
 pub use factories::{ByteBackend, LiveBackend};
 #[cfg(feature = "suite")]
 pub use job::{Cut, Job, Register};
+#[cfg(feature = "suite")]
+pub use native_store::NativeStore;
 pub use reference_store::{ReferenceBackend, ReferenceStore};
 pub use settings::Settings;
 #[cfg(feature = "suite")]

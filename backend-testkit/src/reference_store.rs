@@ -1,10 +1,11 @@
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use imbl::OrdMap;
 use state_api::{
     BackendContext, BackendFactory, BatchEntry, ByteStore, ByteView, Column, Error, KeyedBackend,
-    Page, Result, WriteBatch, unknown_column,
+    ObjectCacheBudget, Page, Result, WriteBatch, unknown_column,
 };
 
 /// The byte store that others are compared with: sorted maps in memory that share structure with their views.
@@ -16,6 +17,7 @@ pub struct ReferenceStore {
     /// Names of the columns; the position is the number of the column.
     names: Vec<String>,
     columns: Vec<Pairs>,
+    object_cache: Option<Arc<ObjectCacheBudget>>,
 }
 
 type Pairs = OrdMap<Bytes, Bytes>;
@@ -25,6 +27,13 @@ impl ReferenceStore {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Asks for a cache of live objects in front of the store, out of this budget.
+    #[must_use]
+    pub fn with_object_cache(mut self, budget: Arc<ObjectCacheBudget>) -> Self {
+        self.object_cache = Some(budget);
+        self
     }
 
     fn column(&self, column: Column) -> Result<&Pairs> {
@@ -159,6 +168,10 @@ impl ByteStore for ReferenceStore {
     fn view(&mut self) -> Result<Box<dyn ByteView>> {
         // Shares all nodes; a later write copies the few that it touches.
         Ok(Box::new(self.clone()))
+    }
+
+    fn object_cache(&self) -> Option<Arc<ObjectCacheBudget>> {
+        self.object_cache.clone()
     }
 }
 

@@ -17,9 +17,11 @@
 //! | `disk`, `store` | where snapshots go: a local folder; a store that swallows or hangs |
 //! | `ratios`, `operations` | single operations |
 //! | `stalls`, `writers`, `snapshots`, `cuts`, `memory`, `capture` | everything around snapshots and memory |
+//! | `cache` | the object cache in front of a byte store |
 //! | `job`, `overhead` | a whole job; what checkpoints cost it |
 //! | `coordinator` | the coordinator's side of checkpoints of very many subtasks |
 //! | `peer` | running the peer harness and reading its lines |
+pub mod cache;
 pub mod capture;
 pub mod coordinator;
 pub mod cuts;

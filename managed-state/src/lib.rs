@@ -1,6 +1,7 @@
 //! Typed state over live tables or over any byte store.
 
 pub mod bytes;
+mod cache;
 pub mod format;
 pub mod keyed;
 pub mod live;

@@ -386,6 +386,17 @@ fn every_restart_option_reaches_its_setting() {
 }
 
 #[test]
+fn an_object_cache_is_there_if_it_has_a_size() {
+    let none = BackendSettings::from_configuration(&yaml(""));
+    assert!(none.object_cache().is_none());
+    let settings = BackendSettings::from_configuration(&yaml("state.object-cache.size: 256 mb"));
+    let budget = settings.object_cache().expect("a size is set");
+    assert_eq!(budget.capacity(), 256 << 20);
+    let error = Configuration::parse("state.object-cache.size: much", Syntax::Yaml, "job.yaml");
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[test]
 fn more_subtasks_than_key_groups_are_refused() {
     for (text, why) in [
         (

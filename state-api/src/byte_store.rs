@@ -1,8 +1,10 @@
+use std::sync::Arc;
+
 use futures_core::future::LocalBoxFuture;
 
 use crate::{
-    CheckpointId, Error, KeyGroupRange, KeyedHandle, RestoreContext, Result, Snapshot,
-    SnapshotRequest, StateMeta,
+    CheckpointId, Error, KeyGroupRange, KeyedHandle, ObjectCacheBudget, RestoreContext, Result,
+    Snapshot, SnapshotRequest, StateMeta,
 };
 
 /// A named part of a byte store with keys of its own, by number.
@@ -203,6 +205,12 @@ pub trait ByteStore {
 
     /// Returns the store's own snapshots; without them, snapshots are taken in the canonical format from a [`view`](Self::view).
     fn native(&mut self) -> Option<&mut dyn NativeSnapshots> {
+        None
+    }
+
+    /// Returns the memory for a cache of live objects in front of the store, out of one budget for all memory that the store
+    /// has; `None` leaves it to the configuration.
+    fn object_cache(&self) -> Option<Arc<ObjectCacheBudget>> {
         None
     }
 }

@@ -24,6 +24,7 @@ mod key_group;
 mod key_group_offsets;
 mod key_group_range;
 mod live;
+mod object_cache;
 mod opaque;
 mod schema;
 mod schema_codec;
@@ -66,6 +67,7 @@ pub use handle::{
     StateHandle, StateSummary,
 };
 pub use live::{FrozenChanges, FrozenTables, LiveSnapshots, LoadTables, RestoreContext};
+pub use object_cache::ObjectCacheBudget;
 pub use snapshot::{Executor, PersistContext, Snapshot, SnapshotKind, SnapshotRequest};
 pub use storage::{CheckpointStorage, CheckpointStream, ObjectReader, Scope, read_handle};
 pub use ttl::{IncrementalCleanup, TtlConfig, TtlUpdate, TtlVisibility};

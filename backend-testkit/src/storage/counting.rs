@@ -137,6 +137,10 @@ impl CheckpointStorage for CountingStorage {
             }) as Box<dyn ObjectReader>)
         })
     }
+
+    fn discard(&self, object: &ObjectHandle) {
+        self.inner.discard(object);
+    }
 }
 
 struct CountingReader {

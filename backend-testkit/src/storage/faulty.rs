@@ -275,6 +275,10 @@ impl CheckpointStorage for FaultyStorage {
             )
         })
     }
+
+    fn discard(&self, object: &ObjectHandle) {
+        self.inner.discard(object);
+    }
 }
 
 struct FaultyReader {

@@ -131,6 +131,10 @@ impl CheckpointStorage for MemoryStorage {
             }) as Box<dyn ObjectReader>)
         })
     }
+
+    fn discard(&self, object: &ObjectHandle) {
+        self.lock().remove(object.path.as_str());
+    }
 }
 
 fn digest(bytes: &[u8]) -> Digest {

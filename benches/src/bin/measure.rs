@@ -10,7 +10,7 @@ use std::time::Duration;
 use benches::process::OtherCores;
 use benches::table::Table;
 use benches::{
-    capture, coordinator, cuts, job, memory, meter, operations, overhead, ratios, settings,
+    cache, capture, coordinator, cuts, job, memory, meter, operations, overhead, ratios, settings,
     snapshots, stalls, writers,
 };
 use state_api::Result;
@@ -22,6 +22,7 @@ const USAGE: &str = "measure [PART]...
 
 parts   ratios   single operations on values, against bare tables, alternated
         kinds    every kind of state, against bare tables
+        cache    hot keys behind the object cache of a byte store, against live tables
         stalls   the longest single operations
         layers   writes around a snapshot
         sync     the sync part of a snapshot
@@ -36,12 +37,13 @@ only if named:
         coordinator  the coordinator's side of checkpoints of very many subtasks, acks simulated
         overhead     the job with a checkpoint every second and without, in turns: throughput
 
-BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
+BENCH_KEYS (1000000) is the number of keys, BENCH_HOT (100000) that of hot ones behind a cache, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
 BENCH_SUBTASKS (10000) and BENCH_OBJECTS (100) the coordinator's subtasks and the shared objects of each, BENCH_SECONDS (60) those of one run of the overhead,
 TMPDIR the place for snapshots.";
 
-const PARTS: [&str; 10] = [
-    "ratios", "kinds", "stalls", "layers", "sync", "disk", "writers", "capture", "memory", "job",
+const PARTS: [&str; 11] = [
+    "ratios", "kinds", "cache", "stalls", "layers", "sync", "disk", "writers", "capture", "memory",
+    "job",
 ];
 
 /// Parts that take long, or much memory.
@@ -81,6 +83,7 @@ fn measure(part: &str) -> Result<Table> {
     match part {
         "ratios" => ratios::table(n, rounds),
         "kinds" => operations::table(n, rounds),
+        "cache" => cache::table(settings::number("BENCH_HOT", 100_000), rounds),
         "stalls" => stalls::table(n),
         "layers" => cuts::layer_table(n, rounds),
         "sync" => cuts::sync_table(n),

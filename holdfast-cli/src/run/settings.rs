@@ -41,6 +41,7 @@ impl Settings {
         execution.mode = checkpoints.mode;
         execution.checkpointing = checkpoints.coordinator().normalised()?;
         execution.without_in_flight = checkpoints.without_in_flight;
+        execution.object_cache = backend.object_cache();
         execution.backend_options = backend.options;
         // A person who watches wants to see why it failed, and can start it again; services name a strategy.
         execution.restart = match configuration.text(options::RESTART.key) {

@@ -31,6 +31,7 @@ pub use merge::{
 };
 pub use migrate::migrate_column;
 pub use scan::{KeyPages, count_entries, count_pairs};
+pub(crate) use state::put_stamped;
 pub use state::{ByteState, Located};
 pub use timers::{ByteTimers, StoredTimer};
 pub use value::ByteValue;

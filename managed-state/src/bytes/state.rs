@@ -6,6 +6,7 @@ use state_api::{
 };
 
 use super::key::ByteKey;
+use super::value::take_up;
 use crate::format::{CompositeLayout, split_timestamp};
 
 /// What one state keeps from record to record: its column, how its values are stored, and buffers.
@@ -72,6 +73,11 @@ impl ByteState {
     #[must_use]
     pub fn ttl(&self) -> Option<TtlConfig> {
         self.ttl
+    }
+
+    /// Returns the time in milliseconds.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
     }
 
     /// Binds the state to a key and a namespace.
@@ -160,6 +166,32 @@ impl Located<'_> {
         self.composite_len
     }
 
+    /// Goes on to a map key, which the function appends.
+    pub(crate) fn push(&mut self, map_key: impl FnOnce(&mut Vec<u8>)) {
+        self.truncate();
+        map_key(&mut self.state.key);
+    }
+
+    /// Reads a value and its timestamp, expired or not; 0 stands for no timestamp.
+    pub(crate) fn load<T: StateType>(&mut self) -> Result<Option<(T, i64)>> {
+        if !self.read_raw()? {
+            return Ok(None);
+        }
+        let stamp = match self.state.ttl {
+            Some(_) => {
+                let split = split_timestamp(&self.state.value);
+                split.map_err(|e| self.naming(e))?.0
+            }
+            None => 0,
+        };
+        Ok(Some((self.decode()?, stamp)))
+    }
+
+    /// Reads a value to change it: an expired one is none. The flag says whether something is stored.
+    pub(crate) fn take_up<T: StateType>(&mut self) -> Result<(Option<T>, bool)> {
+        take_up(self)
+    }
+
     /// Reads the stored value into the buffer.
     #[inline]
     pub(super) fn read_raw(&mut self) -> Result<bool> {
@@ -208,7 +240,7 @@ impl Located<'_> {
 
     /// Stores a value with the time of now.
     #[inline]
-    pub(super) fn write<T: StateType>(&mut self, value: &T) -> Result<()> {
+    pub(crate) fn write<T: StateType>(&mut self, value: &T) -> Result<()> {
         let stamp = self.stamp();
         self.state.value.clear();
         put_stamped(self.state.codec, stamp, value, &mut self.state.value);
@@ -224,7 +256,7 @@ impl Located<'_> {
         self.store.put(*column, key, value)
     }
 
-    pub(super) fn delete(&mut self) -> Result<()> {
+    pub(crate) fn delete(&mut self) -> Result<()> {
         self.store.delete(self.state.column, &self.state.key)
     }
 
@@ -241,7 +273,7 @@ impl Located<'_> {
 
 /// Appends `[timestamp] ‖ value`.
 #[inline]
-pub(super) fn put_stamped<T: StateType>(
+pub(crate) fn put_stamped<T: StateType>(
     codec: CodecKind,
     stamp: Option<i64>,
     value: &T,

@@ -7,11 +7,13 @@ mod elements;
 mod group_reader;
 mod group_writer;
 mod header;
+mod overlaid;
 mod persist;
 mod pipe;
 mod restore;
 mod source;
 mod store_source;
+mod write_back;
 
 #[cfg(test)]
 pub(crate) mod test_storage;
@@ -26,8 +28,11 @@ pub use header::{CANONICAL, HEADER_LEN};
 pub use persist::{FrozenTablesSnapshot, persist_groups};
 pub use restore::{load_tables, restore_groups, restore_into_store};
 pub use store_source::{CanonicalColumn, canonical_snapshot};
+pub use write_back::WRITE_BACK;
 
 pub(crate) use header::{OPERATOR_MAGIC, RAW_MAGIC, check_header, header};
+pub(crate) use overlaid::overlaid;
 pub(crate) use persist::upload;
 pub(crate) use pipe::ChunkWriter;
 pub(crate) use restore::{naming, object_name, read_all, read_groups};
+pub(crate) use write_back::{DirtyColumn, DirtyEntry, restore_write_back, with_write_back};

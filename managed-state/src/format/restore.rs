@@ -256,7 +256,7 @@ pub(crate) fn naming(error: Error, object: &str) -> Error {
     }
 }
 
-fn key_groups<'a>(handle: &'a KeyedHandle, format: &str) -> Result<&'a KeyGroupsHandle> {
+pub(super) fn key_groups<'a>(handle: &'a KeyedHandle, format: &str) -> Result<&'a KeyGroupsHandle> {
     match handle {
         KeyedHandle::KeyGroups(groups) if &*groups.format == format => Ok(groups),
         other => Err(Error::incompatible(format!(
@@ -310,29 +310,39 @@ pub async fn restore_into_store(
     let mut restored: Vec<(Column, StateMeta)> = Vec::new();
     for handle in handles {
         let groups = key_groups(handle, CANONICAL)?;
-        let mut columns = Vec::with_capacity(groups.states.len());
-        for state in &groups.states {
-            let column = store.open_column(&state.meta.name)?;
-            match restored
-                .iter()
-                .find(|(_, meta)| meta.name == state.meta.name)
-            {
-                Some((_, meta)) if *meta != state.meta => {
-                    return Err(Error::incompatible(
-                        "two parts of the snapshot describe the state in different ways",
-                    )
-                    .with("state", &state.meta.name));
-                }
-                Some(_) => {}
-                None => restored.push((column, state.meta.clone())),
-            }
-            columns.push(column);
-        }
+        let columns = open_columns(groups, store, &mut restored)?;
         let load =
             &mut |group, block: Bytes| load_into_store(group, &block, &columns, prefix_len, store);
         restore_groups(groups, range, storage, load).await?;
     }
     Ok(restored)
+}
+
+/// Opens the columns of the states of a handle, and notes the states.
+pub(super) fn open_columns(
+    groups: &KeyGroupsHandle,
+    store: &mut dyn ByteStore,
+    restored: &mut Vec<(Column, StateMeta)>,
+) -> Result<Vec<Column>> {
+    let mut columns = Vec::with_capacity(groups.states.len());
+    for state in &groups.states {
+        let column = store.open_column(&state.meta.name)?;
+        match restored
+            .iter()
+            .find(|(_, meta)| meta.name == state.meta.name)
+        {
+            Some((_, meta)) if *meta != state.meta => {
+                return Err(Error::incompatible(
+                    "two parts of the snapshot describe the state in different ways",
+                )
+                .with("state", &state.meta.name));
+            }
+            Some(_) => {}
+            None => restored.push((column, state.meta.clone())),
+        }
+        columns.push(column);
+    }
+    Ok(columns)
 }
 
 fn load_into_store(

@@ -34,7 +34,7 @@ impl<'a, K: StateKey> At<'a, K> {
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn new(states: &'a mut KeyedStates<K>, key: &'a K, hash: KeyHash) -> Self {
         if let Slots::Bytes(bytes) = &mut states.slots {
-            bytes.bind(key, hash.group());
+            bytes.unbind();
         }
         Self { states, key, hash }
     }
@@ -222,7 +222,9 @@ impl<'a, K: StateKey> At<'a, K> {
                 let slot: &mut Table<K, N, T, Timed<T>> = downcast(slot)?;
                 merge_lists(slot, at, key_hash, sources)
             }
-            Reached::Bytes(store, index, _) => store.merge_lists(index, target, sources),
+            Reached::Bytes(store, index, _) | Reached::Cached(store, index, _) => {
+                store.merge_lists(index, target, sources)
+            }
         }
     }
 
@@ -254,6 +256,9 @@ impl<'a, K: StateKey> At<'a, K> {
                 })
             }
             Reached::Bytes(store, index, _) => store.merge_reducing::<T, N>(index, target, sources),
+            Reached::Cached(store, index, at) => {
+                store.merge_cached_reducing::<K, T, N>(index, at, key_hash, sources)
+            }
         }
     }
 
@@ -287,6 +292,9 @@ impl<'a, K: StateKey> At<'a, K> {
             }
             Reached::Bytes(store, index, _) => {
                 store.merge_aggregating::<A, N>(index, target, sources)
+            }
+            Reached::Cached(store, index, at) => {
+                store.merge_cached_aggregating::<K, A, N>(index, at, key_hash, sources)
             }
         }
     }

@@ -18,11 +18,13 @@ pub(crate) struct Bound<'a, K, N> {
     pub(crate) namespace: &'a N,
 }
 
-/// Where a state is: in a table without or with timestamps, or in a byte store at a position.
+/// Where a state is: in a table without or with timestamps, or in a byte store at a position, with or without a cache.
 pub(crate) enum Reached<'a, K, N> {
     Plain(&'a mut dyn Any, Address<'a, K, N>),
     Timed(&'a mut dyn Any, Address<'a, K, N>),
     Bytes(&'a mut ByteSlots, usize, &'a N),
+    /// In a cache in front of a byte store, or behind it.
+    Cached(&'a mut ByteSlots, usize, Address<'a, K, N>),
 }
 
 /// A view of a live table's entry.
@@ -36,6 +38,11 @@ pub(crate) trait OfTable<'a, K, N> {
 pub(crate) trait OfStore<'a>: Sized {
     fn of_store<N: StateKey>(store: &'a mut ByteSlots, index: usize, namespace: &N)
     -> Result<Self>;
+}
+
+/// A view of what a cache in front of a byte store holds.
+pub(crate) trait OfCache<'a, K, N>: Sized {
+    fn of_cache(store: &'a mut ByteSlots, index: usize, at: Address<'a, K, N>) -> Result<Self>;
 }
 
 impl<K: StateKey, N: StateKey> Bound<'_, K, N> {
@@ -65,7 +72,21 @@ impl<K: StateKey, N: StateKey> Bound<'_, K, N> {
                     Reached::Plain(entry.slot.as_mut(), at)
                 })
             }
-            Slots::Bytes(store) => Ok(Reached::Bytes(store, index, self.namespace)),
+            Slots::Bytes(store) => {
+                if !store.caches(index) {
+                    store.bind(self.key, self.hash.group());
+                    return Ok(Reached::Bytes(store, index, self.namespace));
+                }
+                store.make_room()?;
+                let at = Address {
+                    group: place,
+                    hash: table_hash(self.hash.stable(), self.namespace, self.states.cx.seed),
+                    key: self.key,
+                    namespace: self.namespace,
+                    limit: None,
+                };
+                Ok(Reached::Cached(store, index, at))
+            }
         }
     }
 }

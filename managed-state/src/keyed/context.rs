@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use state_api::{Clock, HashId, KeyGroup, KeyGroupRange, MaxParallelism, Result};
+use state_api::{
+    Clock, HashId, KeyGroup, KeyGroupRange, MaxParallelism, ObjectCacheBudget, Result,
+};
 
 /// What an operator subtask's keyed states need to know about their place in the job.
 #[derive(Clone, Debug)]
@@ -19,10 +21,13 @@ pub struct KeyedContext {
     pub memory_limit: Option<usize>,
     /// Part of a table's bytes that frozen layers may add before the snapshot is given up, such as 0.25.
     pub overlay_ratio: f64,
+    /// Memory for live objects in front of a byte store, shared by all subtasks of a process; `None` for no such cache. A
+    /// store that [has memory for it](state_api::ByteStore::object_cache) goes before.
+    pub object_cache: Option<Arc<ObjectCacheBudget>>,
 }
 
 impl KeyedContext {
-    /// Creates a context for one subtask: hash `holdfast-1`, no memory limit, 25 % for frozen layers.
+    /// Creates a context for one subtask: hash `holdfast-1`, no memory limit, 25 % for frozen layers, no object cache.
     #[must_use]
     pub fn new(
         max_parallelism: MaxParallelism,
@@ -38,6 +43,7 @@ impl KeyedContext {
             seed,
             memory_limit: None,
             overlay_ratio: 0.25,
+            object_cache: None,
         }
     }
 

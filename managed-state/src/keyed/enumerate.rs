@@ -67,7 +67,7 @@ impl<K: StateKey> KeyedStates<K> {
         }
     }
 
-    fn walk<N: StateKey>(&self, state: &str) -> Result<Option<(usize, Walk<K, N>)>> {
+    fn walk<N: StateKey>(&mut self, state: &str) -> Result<Option<(usize, Walk<K, N>)>> {
         let Some(index) = self.names.get(state).map(|index| *index as usize) else {
             return Ok(None);
         };
@@ -80,7 +80,7 @@ impl<K: StateKey> KeyedStates<K> {
                 .with("state", state)
                 .with("namespace", namespace));
         }
-        Ok(Some(match &self.slots {
+        Ok(Some(match &mut self.slots {
             Slots::Live(_) => (
                 index,
                 Walk::Live {
@@ -88,10 +88,14 @@ impl<K: StateKey> KeyedStates<K> {
                     cursor: PageCursor::default(),
                 },
             ),
-            Slots::Bytes(bytes) => (
-                index,
-                Walk::Bytes(KeyPages::new(bytes.column(index)?, bytes.prefix_len())),
-            ),
+            Slots::Bytes(bytes) => {
+                // What changes from here on belongs to keys that were handed out.
+                bytes.flush(index)?;
+                (
+                    index,
+                    Walk::Bytes(KeyPages::new(bytes.column(index)?, bytes.prefix_len())),
+                )
+            }
         }))
     }
 

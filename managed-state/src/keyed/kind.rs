@@ -7,6 +7,8 @@ use std::marker::PhantomData;
 use super::form::{Form, ListForm, MapForm, SortedMapForm, ValueForm};
 use super::live_value::ReduceFn;
 use super::stamp::{Plain, Timed};
+use crate::bytes::{CompactKeys, OrderedKeys};
+use crate::cache::{CachePlace, CachedState, CachedTable, Cell, Kept, MapCell};
 
 /// What a value state needs beside its table.
 pub(crate) struct ValueExtra<T> {
@@ -45,10 +47,19 @@ pub(crate) trait Kind: 'static {
     fn plain(codec: CodecKind) -> Self::Plain;
 
     fn timed(codec: CodecKind) -> Self::Timed;
+
+    /// Makes the cache in front of a byte store; gives `extra` back where the kind has none.
+    fn cache<K: StateKey, N: StateKey>(
+        place: CachePlace,
+        extra: Self::Extra,
+    ) -> Cached<Self::Extra>;
 }
 
+/// A cache, or what it was to be made of.
+pub(crate) type Cached<X> = std::result::Result<Box<dyn CachedState>, X>;
+
 macro_rules! kind {
-    ($kind:ident < $($param:ident : $bound:ident),+ >, $value:ty, $extra:ty, $form:ident < $($arg:ty),+ >, $map_key:expr) => {
+    ($kind:ident < $($param:ident : $bound:ident),+ >, $value:ty, $extra:ty, $form:ident < $($arg:ty),+ >, $map_key:expr, $cell:ty) => {
         pub(crate) struct $kind<$($param),+>(PhantomData<fn() -> ($($param,)+)>);
 
         impl<$($param: $bound),+> Kind for $kind<$($param),+> {
@@ -69,13 +80,37 @@ macro_rules! kind {
             fn timed(codec: CodecKind) -> Self::Timed {
                 $form::new(codec)
             }
+
+            fn cache<K: StateKey, N: StateKey>(place: CachePlace, extra: $extra) -> Cached<$extra> {
+                <$cell>::cache::<K, N, _>(place, extra)
+            }
         }
     };
 }
 
-kind!(Value<T: StateType>, T, ValueExtra<T>, ValueForm<T>, None);
-kind!(List<T: StateType>, T, (), ListForm<T>, None);
-kind!(Map<MK: StateKey, MV: StateType>, MV, (), MapForm<MK, MV>, Some(TypeMeta::of::<MK>(CodecKind::Compact)));
-kind!(SortedMap<MK: OrderedKey, MV: StateType>, MV, (), SortedMapForm<MK, MV>, Some(TypeMeta::of::<MK>(CodecKind::Compact)));
-kind!(Reducing<T: StateType>, T, ReducingExtra<T>, ValueForm<T>, None);
-kind!(Aggregating<A: Aggregator>, A::Acc, AggregatingExtra<A>, ValueForm<A::Acc>, None);
+kind!(Value<T: StateType>, T, ValueExtra<T>, ValueForm<T>, None, Cell<T>);
+kind!(List<T: StateType>, T, (), ListForm<T>, None, Uncached);
+kind!(Map<MK: StateKey, MV: StateType>, MV, (), MapForm<MK, MV>, Some(TypeMeta::of::<MK>(CodecKind::Compact)), MapCell<MK, MV, CompactKeys>);
+kind!(SortedMap<MK: OrderedKey, MV: StateType>, MV, (), SortedMapForm<MK, MV>, Some(TypeMeta::of::<MK>(CodecKind::Compact)), MapCell<MK, MV, OrderedKeys>);
+kind!(Reducing<T: StateType>, T, ReducingExtra<T>, ValueForm<T>, None, Cell<T>);
+kind!(Aggregating<A: Aggregator>, A::Acc, AggregatingExtra<A>, ValueForm<A::Acc>, None, Cell<A::Acc>);
+
+/// What a cache keeps per key and namespace, seen from the kind of state.
+trait Caches {
+    fn cache<K: StateKey, N: StateKey, X: 'static>(place: CachePlace, extra: X) -> Cached<X>;
+}
+
+/// Lists append by merging, without being read.
+struct Uncached;
+
+impl Caches for Uncached {
+    fn cache<K: StateKey, N: StateKey, X: 'static>(_: CachePlace, extra: X) -> Cached<X> {
+        Err(extra)
+    }
+}
+
+impl<H: Kept> Caches for H {
+    fn cache<K: StateKey, N: StateKey, X: 'static>(place: CachePlace, extra: X) -> Cached<X> {
+        Ok(Box::new(CachedTable::<K, N, H, X>::new(place, extra)))
+    }
+}

@@ -31,6 +31,9 @@ mod timers;
 mod token;
 mod view;
 
+pub(crate) use kind::{AggregatingExtra, ReducingExtra, ValueExtra};
+pub(crate) use live_slot::{Address, table_hash};
+
 pub use at::At;
 pub use context::KeyedContext;
 pub use states::{KeyedStates, MemoryUsage};

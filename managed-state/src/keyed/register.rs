@@ -10,8 +10,8 @@ use super::byte_slot::{ByteExtra, MigrateColumn};
 use super::decoder::Origin;
 use super::form::Form;
 use super::kind::{
-    Aggregating, AggregatingExtra, Kind, List, Map, Reducing, ReducingExtra, SortedMap, Value,
-    ValueExtra,
+    Aggregating, AggregatingExtra, Cached, Kind, List, Map, Reducing, ReducingExtra, SortedMap,
+    Value, ValueExtra,
 };
 use super::live_slot::{LiveSlot, SlotContext, TableSlot};
 use super::live_timers::LiveTimers;
@@ -21,6 +21,7 @@ use super::token::{
     AggregatingState, ListState, MapState, ReducingState, Slot, SortedMapState, Timers, ValueState,
 };
 use crate::bytes::migrate_column;
+use crate::cache::CachePlace;
 
 impl<K: StateKey> KeyedStates<K> {
     /// Registers a value state.
@@ -134,6 +135,7 @@ impl<K: StateKey> KeyedStates<K> {
             move |_, meta, _, (), _| {
                 Box::new(LiveTimers::new::<K, N>(meta, first_group)) as Box<dyn LiveSlot<K>>
             },
+            |_, ()| Err(()),
         )
         .map(Timers::new)
     }
@@ -159,6 +161,7 @@ impl<K: StateKey> KeyedStates<K> {
                     slot::<K, N, _, _>(cx, meta, Q::plain(codec), expiry, extra)
                 }
             },
+            Q::cache::<K, N>,
         )
     }
 
@@ -188,6 +191,7 @@ impl<K: StateKey> KeyedStates<K> {
         extra: X,
         migrate: MigrateColumn,
         live: impl FnOnce(&SlotContext, StateMeta, Expiry, X, bool) -> Box<dyn LiveSlot<K>>,
+        cache: impl FnOnce(CachePlace, X) -> Cached<X>,
     ) -> Result<Slot> {
         if options.name.is_empty() {
             return Err(Error::invalid("a state needs a name"));
@@ -228,7 +232,14 @@ impl<K: StateKey> KeyedStates<K> {
                 slots.slots.len() - 1
             }
             Slots::Bytes(bytes) => {
-                bytes.register(meta, options.ttl, Box::new(extra) as ByteExtra, migrate)?
+                let make = |place: Option<CachePlace>| {
+                    let made = match place {
+                        Some(place) => cache(place, extra),
+                        None => Err(extra),
+                    };
+                    made.map_err(|extra| Box::new(extra) as ByteExtra)
+                };
+                bytes.register(meta, options.ttl, make, migrate)?
             }
         };
         let index =

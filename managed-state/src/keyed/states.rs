@@ -240,7 +240,7 @@ impl<K: StateKey> KeyedStates<K> {
                 }
                 more
             }
-            Slots::Bytes(_) => false,
+            Slots::Bytes(bytes) => bytes.maintain(budget),
         }
     }
 
@@ -253,7 +253,7 @@ impl<K: StateKey> KeyedStates<K> {
         }
     }
 
-    /// Returns the memory that live tables take; zero on a byte store, which accounts for itself.
+    /// Returns the memory that live tables take; on a byte store, which accounts for itself, that of the object cache.
     #[must_use]
     pub fn memory(&self) -> MemoryUsage {
         match &self.slots {
@@ -265,7 +265,10 @@ impl<K: StateKey> KeyedStates<K> {
                     .map(|entry| entry.slot.overlay_bytes())
                     .sum(),
             },
-            Slots::Bytes(_) => MemoryUsage::default(),
+            Slots::Bytes(bytes) => MemoryUsage {
+                total: bytes.cached_bytes(),
+                overlays: 0,
+            },
         }
     }
 

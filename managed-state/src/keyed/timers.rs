@@ -44,7 +44,10 @@ impl<'a, K: StateKey, N: StateKey> TimersView<'a, K, N> {
                     .timers(index)?
                     .add(time, self.group, self.key, self.namespace))
             }
-            Slots::Bytes(bytes) => bytes.set_timer(index, time, self.namespace),
+            Slots::Bytes(bytes) => {
+                bytes.bind(self.key, self.group);
+                bytes.set_timer(index, time, self.namespace)
+            }
         }
     }
 
@@ -60,7 +63,10 @@ impl<'a, K: StateKey, N: StateKey> TimersView<'a, K, N> {
                     .timers(index)?
                     .remove(time, self.group, self.key, self.namespace))
             }
-            Slots::Bytes(bytes) => bytes.remove_timer(index, time, self.namespace),
+            Slots::Bytes(bytes) => {
+                bytes.bind(self.key, self.group);
+                bytes.remove_timer(index, time, self.namespace)
+            }
         }
     }
 }

@@ -7,19 +7,22 @@ use state_api::access::{
 };
 use state_api::{OrderedKey, Result, StateKey, StateType};
 
-use super::bound::{Bound, OfStore, OfTable, Reached, downcast};
+use super::bound::{Bound, OfCache, OfStore, OfTable, Reached, downcast};
+use super::kind::ValueExtra;
 use super::live_list::LiveListView;
 use super::live_map::LiveMapView;
 use super::live_value::{LiveAggregating, LiveReducing, LiveValue};
 use super::stamp::{Plain, Timed};
 use crate::bytes::{ByteAggregating, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteValue};
+use crate::cache::{CachedAggregating, CachedMap, CachedReducing, CachedSortedMap, CachedValue};
 use crate::live::{LiveMap, LiveSortedMap};
 
-/// What a view becomes on a live table without timestamps, on one with them, and on a byte store.
+/// What a view becomes on a live table without timestamps, on one with them, on a byte store, and on a cache in front of one.
 trait View {
     type Plain<'s>;
     type Timed<'s>;
     type Bytes<'s>;
+    type Cached<'s>;
 }
 
 /// Calls a method of what the view is over. A wrong token is an error of every call.
@@ -41,12 +44,17 @@ macro_rules! on_view {
                 let mut $view = Over::<'_, Self>::of_store(store, index, namespace)?;
                 $call
             }
+            Reached::Cached(store, index, at) => {
+                type Over<'s, V> = <V as View>::Cached<'s>;
+                let mut $view = Over::<'_, Self>::of_cache(store, index, at)?;
+                $call
+            }
         }
     };
 }
 
 macro_rules! view {
-    ($(#[$doc:meta])* $view:ident < $($param:ident : $bound:ident),+ >, $plain:ty, $timed:ty, $bytes:ty) => {
+    ($(#[$doc:meta])* $view:ident < $($param:ident : $bound:ident),+ >, $plain:ty, $timed:ty, $bytes:ty, $cached:ty) => {
         $(#[$doc])*
         pub struct $view<'a, K, N, $($param: $bound),+> {
             bound: Bound<'a, K, N>,
@@ -64,6 +72,7 @@ macro_rules! view {
             type Plain<'s> = $plain;
             type Timed<'s> = $timed;
             type Bytes<'s> = $bytes;
+            type Cached<'s> = $cached;
         }
     };
 }
@@ -71,7 +80,8 @@ macro_rules! view {
 view! {
     /// A value state of one key and namespace.
     ValueView<T: StateType>,
-    LiveValue<'s, K, N, T, Plain<T>>, LiveValue<'s, K, N, T, Timed<T>>, ByteValue<'s, T>
+    LiveValue<'s, K, N, T, Plain<T>>, LiveValue<'s, K, N, T, Timed<T>>, ByteValue<'s, T>,
+    CachedValue<'s, K, N, T, ValueExtra<T>>
 }
 
 impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K, N, T> {
@@ -107,7 +117,8 @@ impl<K: StateKey, N: StateKey, T: StateType> ValueAccess<T> for ValueView<'_, K,
 view! {
     /// A list state of one key and namespace.
     ListView<T: StateType>,
-    LiveListView<'s, K, N, T, Plain<T>>, LiveListView<'s, K, N, T, Timed<T>>, ByteList<'s, T>
+    LiveListView<'s, K, N, T, Plain<T>>, LiveListView<'s, K, N, T, Timed<T>>, ByteList<'s, T>,
+    ByteList<'s, T>
 }
 
 impl<K: StateKey, N: StateKey, T: StateType> ListAccess<T> for ListView<'_, K, N, T> {
@@ -152,13 +163,15 @@ type LiveSortedMapOf<'a, K, N, MK, MV, S> = LiveMapView<'a, K, N, MK, MV, S, Liv
 view! {
     /// A map state of one key and namespace.
     MapView<MK: StateKey, MV: StateType>,
-    LiveMapOf<'s, K, N, MK, MV, Plain<MV>>, LiveMapOf<'s, K, N, MK, MV, Timed<MV>>, ByteMap<'s, MK, MV>
+    LiveMapOf<'s, K, N, MK, MV, Plain<MV>>, LiveMapOf<'s, K, N, MK, MV, Timed<MV>>, ByteMap<'s, MK, MV>,
+    CachedMap<'s, K, N, MK, MV>
 }
 
 view! {
     /// A map state of one key and namespace, ordered by map key.
     SortedMapView<MK: OrderedKey, MV: StateType>,
-    LiveSortedMapOf<'s, K, N, MK, MV, Plain<MV>>, LiveSortedMapOf<'s, K, N, MK, MV, Timed<MV>>, ByteSortedMap<'s, MK, MV>
+    LiveSortedMapOf<'s, K, N, MK, MV, Plain<MV>>, LiveSortedMapOf<'s, K, N, MK, MV, Timed<MV>>, ByteSortedMap<'s, MK, MV>,
+    CachedSortedMap<'s, K, N, MK, MV>
 }
 
 macro_rules! map_access {
@@ -239,7 +252,8 @@ impl<K: StateKey, N: StateKey, MK: OrderedKey, MV: StateType> SortedMapAccess<MK
 view! {
     /// A reducing state of one key and namespace.
     ReducingView<T: StateType>,
-    LiveReducing<'s, K, N, T, Plain<T>>, LiveReducing<'s, K, N, T, Timed<T>>, ByteReducing<'s, T>
+    LiveReducing<'s, K, N, T, Plain<T>>, LiveReducing<'s, K, N, T, Timed<T>>, ByteReducing<'s, T>,
+    CachedReducing<'s, K, N, T>
 }
 
 impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<'_, K, N, T> {
@@ -261,7 +275,8 @@ impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for ReducingView<
 view! {
     /// An aggregating state of one key and namespace.
     AggregatingView<A: Aggregator>,
-    LiveAggregating<'s, K, N, A, Plain<A::Acc>>, LiveAggregating<'s, K, N, A, Timed<A::Acc>>, ByteAggregating<'s, A>
+    LiveAggregating<'s, K, N, A, Plain<A::Acc>>, LiveAggregating<'s, K, N, A, Timed<A::Acc>>, ByteAggregating<'s, A>,
+    CachedAggregating<'s, K, N, A>
 }
 
 impl<K: StateKey, N: StateKey, A: Aggregator> MergeAccess<A::In, A::Out>

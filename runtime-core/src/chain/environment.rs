@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use state_api::{
     Attempt, BackendFactory, CheckpointId, CheckpointStorage, Clock, Executor, JobId,
-    MaxParallelism, OperatorSnapshot, OperatorUid, RestoreContext, Subtask,
+    MaxParallelism, ObjectCacheBudget, OperatorSnapshot, OperatorUid, RestoreContext, Subtask,
 };
 
 use crate::channel::{Barrier, Signal};
@@ -49,6 +49,7 @@ pub(crate) struct Environment {
     pub(crate) backend_options: Arc<BTreeMap<String, String>>,
     pub(crate) local_dir: PathBuf,
     pub(crate) memory_limit: Option<usize>,
+    pub(crate) object_cache: Option<Arc<ObjectCacheBudget>>,
     /// Mixed into the hash of live tables.
     pub(crate) seed: u64,
     pub(crate) restored: Option<Arc<RestoredState>>,

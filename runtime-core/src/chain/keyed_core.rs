@@ -107,6 +107,7 @@ impl<K: StateKey> KeyedCore<K> {
         let mut cx =
             KeyedContext::new(env.max_parallelism, range, Arc::clone(&env.clock), env.seed);
         cx.memory_limit = env.memory_limit;
+        cx.object_cache.clone_from(&env.object_cache);
         let states = self.states.insert(KeyedStates::new(backend, cx)?);
         if let Some((_, snapshot)) = env.restored(&self.uid) {
             states

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use state_api::{BackendFactory, BackendRegistry, Error, Result};
+use state_api::{BackendFactory, BackendRegistry, Error, ObjectCacheBudget, Result};
 
 use super::{Configuration, nearest, options};
 
@@ -15,6 +15,8 @@ pub struct BackendSettings {
     pub name: String,
     /// The backend's own options, as text, without their prefix.
     pub options: BTreeMap<String, String>,
+    /// Memory for live objects in front of a byte store, in bytes, all subtasks together; 0 is no such cache.
+    pub object_cache_bytes: u64,
 }
 
 impl Default for BackendSettings {
@@ -22,6 +24,7 @@ impl Default for BackendSettings {
         Self {
             name: "hashmap".to_owned(),
             options: BTreeMap::new(),
+            object_cache_bytes: 0,
         }
     }
 }
@@ -33,9 +36,20 @@ impl BackendSettings {
         let given = configuration.string(&options::BACKEND).unwrap_or_default();
         let name = present_name(&given);
         // Options may stand under the name as it was given or under the present one, which holds.
-        let mut options = configuration.backend_options(&given);
-        options.extend(configuration.backend_options(&name));
-        Self { name, options }
+        let mut own = configuration.backend_options(&given);
+        own.extend(configuration.backend_options(&name));
+        Self {
+            name,
+            options: own,
+            object_cache_bytes: configuration.bytes(&options::OBJECT_CACHE),
+        }
+    }
+
+    /// Returns a budget for object caches, to be shared by all subtasks of the process; `None` if there are to be none.
+    #[must_use]
+    pub fn object_cache(&self) -> Option<Arc<ObjectCacheBudget>> {
+        let bytes = usize::try_from(self.object_cache_bytes).unwrap_or(usize::MAX);
+        (bytes > 0).then(|| ObjectCacheBudget::new(bytes))
     }
 
     /// Tells whether a backend name is one that brings checkpoints in the coordinator's memory with it.
@@ -106,6 +120,7 @@ impl std::fmt::Debug for BackendSettings {
         f.debug_struct("BackendSettings")
             .field("name", &self.name)
             .field("options", &shown)
+            .field("object_cache_bytes", &self.object_cache_bytes)
             .finish()
     }
 }

@@ -120,6 +120,8 @@ options! {
 
     BACKEND: Offered "state.backend.type" ("state.backend") ValueKind::Text, Some("hashmap"),
         "Name of the state backend.";
+    OBJECT_CACHE: Offered "state.object-cache.size" () ANY_SIZE, Some("0 b"),
+        "Memory for hot keys as live objects in front of backends that store bytes, all subtasks of the process together; 0 is no such cache. A backend whose own memory budget includes it goes before.";
     MAX_PARALLELISM: Offered "pipeline.max-parallelism" () ValueKind::Number { min: -1, max: 32_768, infinite: false }, Some("-1"),
         "Number of key groups; -1 derives it from the parallelism.";
     PARALLELISM: Offered "parallelism.default" () ValueKind::Number { min: 1, max: 32_768, infinite: false }, Some("1"),

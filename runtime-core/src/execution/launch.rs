@@ -251,6 +251,7 @@ impl RunStart<'_> {
                 backend_options: Arc::new(settings.backend_options),
                 local_dir: settings.local_dir,
                 memory_limit: settings.memory_limit,
+                object_cache: settings.object_cache,
                 seed: parts.seed,
                 restored,
                 failpoints: parts.failpoints,

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use state_api::{BackendFactory, CheckpointId, Clock, JobId, Result};
+use state_api::{BackendFactory, CheckpointId, Clock, JobId, ObjectCacheBudget, Result};
 
 use super::{CheckpointStore, Failpoints, JobEvents, NoEvents};
 use crate::config::{CheckpointMode, ClaimMode};
@@ -48,6 +48,8 @@ pub struct ExecutionSettings {
     pub backend_options: BTreeMap<String, String>,
     /// Bytes that the live tables of one subtask's operator may take.
     pub memory_limit: Option<usize>,
+    /// Memory for live objects in front of byte stores, for this and other jobs of the process; `None` for no such cache.
+    pub object_cache: Option<Arc<ObjectCacheBudget>>,
     /// Local folder for files of this process.
     pub local_dir: PathBuf,
 }
@@ -71,6 +73,7 @@ impl ExecutionSettings {
             without_in_flight: None,
             backend_options: BTreeMap::new(),
             memory_limit: None,
+            object_cache: None,
             local_dir: std::env::temp_dir(),
         })
     }

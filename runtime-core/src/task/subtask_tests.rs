@@ -313,6 +313,7 @@ pub(crate) fn environment(signal: Arc<Signal>, executor: Arc<dyn Executor>) -> E
         backend_options: Arc::new(BTreeMap::new()),
         local_dir: std::env::temp_dir(),
         memory_limit: None,
+        object_cache: None,
         seed: 0,
         restored: None,
         failpoints: Failpoints::none(),
