@@ -115,8 +115,11 @@ fn assemble(sample: &KeyGroupsHandle, contents: &[(KeyGroup, Vec<u8>)]) -> KeyGr
     }
 }
 
+/// The value and the map entry of each key.
+type Found = BTreeMap<u32, (Option<String>, Option<u64>)>;
+
 /// Restores into an empty store and reads everything.
-fn read_all(handle: &KeyGroupsHandle) -> Result<BTreeMap<u32, (Option<String>, Option<u64>)>> {
+fn read_all(handle: &KeyGroupsHandle) -> Result<Found> {
     let backend = KeyedBackend::Bytes(Box::new(ReferenceStore::new()));
     let mut states = KeyedStates::new(backend, context())?;
     let cx = RestoreContext {
