@@ -259,7 +259,7 @@ fn is_written_back(checkpoint: &Checkpoint) -> bool {
 
 /// A frozen dirty set is never reached by what is written, written back or given up after the cut.
 #[test]
-fn k_122_a_frozen_dirty_set_is_never_reached_by_later_writes_or_evictions() {
+fn a_frozen_dirty_set_is_never_reached_by_later_writes_or_evictions() {
     const KEYS: u64 = 300;
     for (bytes, native) in [
         (8 << 10, false),
