@@ -7,6 +7,7 @@
 //! | [`source`], [`sink`] | what inputs and outputs implement |
 //! | [`sources`], [`sinks`] | inputs and outputs that come along |
 //! | `kafka` (a feature) | what the Kafka source and sink have in common |
+//! | [`register_backends`] | the state backends that features bring |
 //! | [`config`] | options from files and from the program |
 //! | [`channel`] | bounded queues of batches between subtasks, barriers in band |
 //! | [`alignment`] | where barriers of several channels become one cut |
@@ -17,6 +18,7 @@
 //! | [`execution`] | threads, the loop around the coordinator, and a driver for tests |
 pub mod alignment;
 pub mod assign;
+mod backends;
 mod chain;
 pub mod channel;
 pub mod config;
@@ -38,6 +40,7 @@ pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use backends::register_backends;
 pub use config::CheckpointMode;
 pub use execution::{
     CheckpointStore, ExecutionSettings, FolderCheckpoints, JobEvent, JobEvents, JobOutcome,

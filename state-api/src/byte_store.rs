@@ -45,6 +45,28 @@ pub struct Page {
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+/// What becomes of a stored value that a [`ValueFilter`] was asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filtered {
+    /// It stays as it is.
+    Keep,
+    /// It goes, with its key.
+    Drop,
+    /// This takes its place.
+    Replace(Vec<u8>),
+}
+
+/// Says which values of a column are of no use any more, such as expired ones.
+///
+/// # Contract
+/// Implemented by `managed-state`; called by stores that rewrite values anyway, such as when they compact, on any thread and on
+/// several at once. It must not panic, whatever the bytes: a value that it can't read stays. Asked again about the same value at
+/// a later time it may say something else; nobody relies on its being asked at all.
+pub trait ValueFilter: Send + Sync {
+    /// Says what becomes of a value at a wall-clock time in milliseconds.
+    fn filter(&self, value: &[u8], now_ms: i64) -> Filtered;
+}
+
 /// An ordered store of bytes: the representation of keyed state as *encoded bytes*.
 ///
 /// # Contract
@@ -194,6 +216,22 @@ pub trait ByteStore {
         }
         page.entries.clear();
         page.entries.extend(last);
+        Ok(())
+    }
+
+    /// Sets what says which values of a column may be dropped or replaced whenever the store rewrites them; `None` for nothing. The
+    /// default does nothing.
+    ///
+    /// What the filter drops may still be read until it is; frozen views may lose it, too.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn filter_values(
+        &mut self,
+        column: Column,
+        filter: Option<Arc<dyn ValueFilter>>,
+    ) -> Result<()> {
+        let _ = (column, filter);
         Ok(())
     }
 

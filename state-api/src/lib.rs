@@ -26,6 +26,7 @@ mod key_group_range;
 mod live;
 mod object_cache;
 mod opaque;
+pub mod option_text;
 mod schema;
 mod schema_codec;
 mod schema_text;
@@ -55,8 +56,8 @@ pub use value::{Name, Value};
 
 pub use backend::{BackendContext, BackendFactory, BackendRegistry, KeyedBackend};
 pub use byte_store::{
-    BatchEntry, ByteStore, ByteView, Column, NativeSnapshots, Page, WriteBatch, prefix_end,
-    unknown_column,
+    BatchEntry, ByteStore, ByteView, Column, Filtered, NativeSnapshots, Page, ValueFilter,
+    WriteBatch, prefix_end, unknown_column,
 };
 pub use cancel::{CancelToken, Cancelled};
 pub use clock::{Clock, ManualClock, SystemClock};

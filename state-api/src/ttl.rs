@@ -43,11 +43,12 @@ pub struct TtlConfig {
     full_snapshot_cleanup: bool,
     background_cleanup: bool,
     incremental: IncrementalCleanup,
+    compaction: bool,
 }
 
 impl TtlConfig {
     /// Creates a configuration with Flink's defaults: renewed on create and write, expired entries never returned,
-    /// background clean-up of 5 entries per access.
+    /// background clean-up of 5 entries per access, and whenever a store rewrites values.
     ///
     /// # Errors
     /// `InvalidArgument` when the duration is below one millisecond.
@@ -68,6 +69,7 @@ impl TtlConfig {
                 entries: 5,
                 per_record: false,
             },
+            compaction: true,
         })
     }
 
@@ -110,6 +112,17 @@ impl TtlConfig {
         Ok(self)
     }
 
+    /// Sets whether stores that rewrite values now and then, as RocksDB does when it compacts files, leave expired ones out. They
+    /// do unless told otherwise.
+    #[must_use]
+    pub fn cleanup_in_compaction(mut self, on: bool) -> Self {
+        self.compaction = on;
+        if on {
+            self.background_cleanup = true;
+        }
+        self
+    }
+
     /// Switches background clean-up off: expired entries go only when they are read.
     #[must_use]
     pub fn without_background_cleanup(mut self) -> Self {
@@ -145,6 +158,12 @@ impl TtlConfig {
     #[must_use]
     pub fn incremental_cleanup(&self) -> Option<IncrementalCleanup> {
         self.background_cleanup.then_some(self.incremental)
+    }
+
+    /// Returns whether expired entries are left out when a store rewrites values.
+    #[must_use]
+    pub fn cleans_in_compaction(&self) -> bool {
+        self.background_cleanup && self.compaction
     }
 
     /// Returns whether an entry last renewed at `last_access_ms` is expired at `now_ms`.
@@ -189,8 +208,11 @@ mod tests {
                 per_record: false
             })
         );
+        assert!(ttl.cleans_in_compaction());
+        assert!(!ttl.cleanup_in_compaction(false).cleans_in_compaction());
         let only_full = ttl.without_background_cleanup().cleanup_full_snapshot();
         assert_eq!(only_full.incremental_cleanup(), None);
+        assert!(!only_full.cleans_in_compaction());
         assert!(only_full.cleans_full_snapshots());
     }
 }

@@ -34,6 +34,8 @@ fn run(backend: &str) -> Result<Vec<(u64, u64)>> {
     let mut backends = BackendRegistry::new();
     backend_hashmap::register(&mut backends)?;
     backends.register(backend_testkit::ReferenceBackend)?;
+    // What features bring: with `--features rocksdb`, state larger than memory.
+    runtime_core::register_backends(&mut backends)?;
 
     let sums = TransactionalCollect::new();
     let job = Job::new("sums").parallelism(2);
@@ -54,6 +56,13 @@ fn main() -> Result<()> {
     let live = run("hashmap")?;
     assert_eq!(live, run("reference")?);
     println!("live tables and a byte store agree on {} results", live.len());
+    match run("rocksdb") {
+        Ok(sums) => {
+            assert_eq!(live, sums);
+            println!("and so does RocksDB");
+        }
+        Err(not_compiled_in) => println!("{not_compiled_in}"),
+    }
     println!("{}", run("rocks").expect_err("nobody registered it"));
     Ok(())
 }

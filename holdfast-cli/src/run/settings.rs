@@ -203,6 +203,7 @@ pub(crate) fn backends() -> Result<BackendRegistry> {
     let mut registry = BackendRegistry::new();
     backend_hashmap::register(&mut registry)?;
     registry.register(backend_testkit::ReferenceBackend)?;
+    runtime_core::register_backends(&mut registry)?;
     Ok(registry)
 }
 

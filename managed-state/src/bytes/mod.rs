@@ -6,6 +6,7 @@
 //!
 //! [`ByteKey`] is built once per record and shared by all states. A [`ByteState`] is what a state keeps from record to record;
 //! the views ([`ByteValue`], [`ByteList`], [`ByteMap`], …) borrow it together with the store for one access.
+mod expiry;
 mod key;
 mod list;
 mod map;
@@ -23,6 +24,7 @@ mod timers_tests;
 #[cfg(test)]
 mod ttl_tests;
 
+pub use expiry::ExpiredValues;
 pub use key::ByteKey;
 pub use list::ByteList;
 pub use map::{ByteEntries, ByteMap, ByteSortedMap, CompactKeys, MapKeys, OrderedKeys};

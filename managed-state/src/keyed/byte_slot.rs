@@ -266,6 +266,8 @@ impl ByteSlots {
             self.unregistered.remove(&meta.name);
         }
         let column = self.store.open_column(&meta.name)?;
+        let expired = bytes::ExpiredValues::of(&meta, ttl).map(|filter| Arc::new(filter) as _);
+        self.store.filter_values(column, expired)?;
         let state = ByteState::new(column, &meta, ttl, Arc::clone(&self.cx.clock));
         let timers = (meta.kind == StateKind::Timer)
             .then(|| ByteTimers::new(column, &meta, self.range, self.prefix_len));

@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use state_api::{BackendFactory, BackendRegistry, Error, ObjectCacheBudget, Result};
 
-use super::{Configuration, nearest, options};
+use super::{Configuration, options};
+use state_api::option_text::nearest;
 
 /// Backends of the project, with the cargo feature that brings each.
 const BUILT_IN: &[(&str, &str)] = &[("hashmap", "hashmap"), ("fs", "fs"), ("rocksdb", "rocksdb")];
@@ -78,7 +79,7 @@ impl BackendSettings {
                 Some((name, feature)) => Error::config(format!(
                     "the state backend {name:?} is not compiled in: build with the feature {feature:?}"
                 )),
-                None => match nearest::of(&self.name, known()) {
+                None => match nearest(&self.name, known()) {
                     Some(near) => Error::config(format!(
                         "unknown state backend {:?}; did you mean {near:?}? known: {}",
                         self.name,
@@ -94,7 +95,7 @@ impl BackendSettings {
             if known().any(|known| known == name) || name == self.name {
                 continue;
             }
-            let hint = nearest::of(&name, known()).map_or_else(String::new, |near| {
+            let hint = nearest(&name, known()).map_or_else(String::new, |near| {
                 format!("; did you mean \"state.backend.{near}.…\"?")
             });
             let error = Error::config(format!(

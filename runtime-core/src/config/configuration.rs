@@ -7,7 +7,8 @@ use state_api::{Error, Result};
 
 use super::file::{self, Syntax};
 use super::option::Value;
-use super::{ConfigOption, nearest, options, secrets};
+use super::{ConfigOption, options, secrets};
+use state_api::option_text::nearest;
 
 /// Where the value of an option comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -339,7 +340,7 @@ impl Target {
         let spellings = options::ALL
             .iter()
             .flat_map(|o| std::iter::once(o.key).chain(o.old_keys.iter().copied()));
-        let hint = nearest::of(key, spellings)
+        let hint = nearest(key, spellings)
             .and_then(options::find)
             .map_or_else(String::new, |(option, _)| {
                 format!("; did you mean {:?}?", option.key)

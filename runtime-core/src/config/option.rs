@@ -1,4 +1,5 @@
-use super::{duration, memory_size, nearest, secrets};
+use super::secrets;
+use state_api::option_text::{nearest, parse_duration, parse_memory_size};
 use state_api::{Error, Result};
 use std::time::Duration;
 
@@ -112,12 +113,12 @@ impl ConfigOption {
                 Ok(n) if n > above && n <= max => Ok(Value::Fraction(n)),
                 _ => Err(self.refuse(text, &format!("it must be {}", self.kind))),
             },
-            ValueKind::Duration { min, max } => match duration::parse(text) {
+            ValueKind::Duration { min, max } => match parse_duration(text) {
                 Ok(d) if d >= min && d <= max => Ok(Value::Duration(d)),
                 Ok(_) => Err(self.refuse(text, &format!("it must be {}", self.kind))),
                 Err(why) => Err(self.refuse(text, &why)),
             },
-            ValueKind::MemorySize { max } => match memory_size::parse(text) {
+            ValueKind::MemorySize { max } => match parse_memory_size(text) {
                 Ok(n) if n <= max => Ok(Value::MemorySize(n)),
                 Ok(_) => Err(self.refuse(text, &format!("it must be {}", self.kind))),
                 Err(why) => Err(self.refuse(text, &why)),
@@ -127,7 +128,7 @@ impl ConfigOption {
                 match words.iter().find(|word| plain_word(word) == wanted) {
                     Some(word) => Ok(Value::Choice(word)),
                     None => {
-                        let hint = nearest::of(text, words.iter().copied())
+                        let hint = nearest(text, words.iter().copied())
                             .map_or_else(String::new, |word| format!("; did you mean {word:?}?"));
                         Err(self.refuse(text, &format!("it must be {}{hint}", self.kind)))
                     }

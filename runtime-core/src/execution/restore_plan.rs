@@ -6,8 +6,8 @@ use state_api::{CheckpointId, Error, JobId, OperatorUid, Result, SnapshotKind};
 
 use super::ExecutionSettings;
 use crate::assign::restored_max_parallelism;
-use crate::config::nearest;
 use crate::job::{Job, RunPlan, Vertex};
+use state_api::option_text::nearest;
 
 /// What becomes of each operator when a job starts from a checkpoint: worked out before anything is applied.
 ///
@@ -191,12 +191,7 @@ impl<'a> Rules<'a> {
                 return Ok(());
             }
             let theirs = self.metadata.operators.iter().map(|o| o.uid.as_str());
-            return Err(unknown(
-                "the checkpoint",
-                old,
-                nearest::of(old, theirs),
-                OPTION,
-            ));
+            return Err(unknown("the checkpoint", old, nearest(old, theirs), OPTION));
         }
         if self.metadata.operator(new).is_some() {
             return Err(Error::config(format!(
@@ -219,7 +214,7 @@ impl<'a> Rules<'a> {
             return Ok(());
         }
         let ours = self.ours.iter().map(|uid| uid.as_str());
-        Err(unknown("the job", uid, nearest::of(uid, ours), option))
+        Err(unknown("the job", uid, nearest(uid, ours), option))
     }
 
     /// Returns what the checkpoint calls an operator of the job, if it knows it.
@@ -253,7 +248,7 @@ impl<'a> Rules<'a> {
             Some(operator) if !self.may_drop => {
                 // Perhaps it lives on under another name, of which the checkpoint knows nothing.
                 let empty = self.ours.iter().filter(|uid| self.known(uid).is_none());
-                let near = nearest::of(operator.uid.as_str(), empty.map(|uid| uid.as_str()));
+                let near = nearest(operator.uid.as_str(), empty.map(|uid| uid.as_str()));
                 let error = Error::incompatible(
                     "the checkpoint has state of an operator that the job does not have: give the operator its uid back, rename it, or allow its state to be dropped",
                 )

@@ -10,7 +10,7 @@ const UNITS: &[(&[&str], u32)] = &[
 ///
 /// # Errors
 /// Says in words what is wrong.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.chars().take_while(char::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

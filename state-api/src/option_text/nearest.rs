@@ -4,7 +4,8 @@ const LONGEST: usize = 128;
 /// Finds the valid word that a wrong one most likely stands for; `None` when nothing is near.
 ///
 /// A word that is the end of a valid one, or ends in one, counts as near: people leave out or add a prefix.
-pub(crate) fn of<'a>(wrong: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn of<'a>(wrong: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     valid
         .map(|word| (distance(&wrong, &word.to_lowercase()), word))

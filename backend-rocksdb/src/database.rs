@@ -1,0 +1,195 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rocksdb::{
+    BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, Options,
+};
+use self_cell::self_cell;
+use state_api::{Error, Result};
+
+use crate::error::{failed, not_opened};
+use crate::folder::InstanceFolder;
+use crate::tuning::Tuning;
+
+/// A database whose columns can be opened while others hold it.
+pub(crate) type Db = DBWithThreadMode<MultiThreaded>;
+
+/// An open database in the folder of a subtask. It is closed, and its folder removed, when the store and all views are gone.
+pub(crate) struct Database {
+    db: Db,
+    path: PathBuf,
+    tuning: Tuning,
+    options: Options,
+    /// RocksDB refers to some of what options hold for as long as the column is open.
+    column_options: Mutex<Vec<Options>>,
+    /// After the database: it is removed when nothing in it is open any more.
+    folder: Arc<InstanceFolder>,
+}
+
+impl Database {
+    /// Opens the database at a path in the folder of a subtask, with all columns that it has; creates it if there is none.
+    ///
+    /// # Errors
+    /// `Config` when the folder or an option can't be used.
+    pub(crate) fn open(
+        folder: Arc<InstanceFolder>,
+        path: PathBuf,
+        tuning: Tuning,
+    ) -> Result<Arc<Self>> {
+        let options = tuning.of_database();
+        let mut columns = Vec::new();
+        if path.join("CURRENT").exists() {
+            let names =
+                Db::list_cf(&options, &path).map_err(|e| failed("list columns", &path, e))?;
+            for name in names {
+                if let Some(state) = state_of(&name) {
+                    columns.push(ColumnFamilyDescriptor::new(name, tuning.of_column(&state)));
+                }
+            }
+        }
+        // The database keeps what these refer to.
+        let db = if columns.is_empty() {
+            Db::open(&options, &path)
+        } else {
+            Db::open_cf_descriptors(&options, &path, columns)
+        };
+        let db = db.map_err(|e| not_opened(&path, e))?;
+        Ok(Arc::new(Self {
+            db,
+            path,
+            tuning,
+            options,
+            column_options: Mutex::default(),
+            folder,
+        }))
+    }
+
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Returns where the database is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the folder of the subtask, in which the database is.
+    pub(crate) fn folder(&self) -> &Arc<InstanceFolder> {
+        &self.folder
+    }
+
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// Returns the options that the database was opened with.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Returns the states that have a column, by name.
+    pub(crate) fn states(&self) -> Vec<String> {
+        let mut states: Vec<_> = self
+            .db
+            .cf_names()
+            .iter()
+            .filter_map(|name| state_of(name))
+            .collect();
+        states.sort();
+        states
+    }
+
+    /// Returns the column of a state, creating it if there is none.
+    pub(crate) fn column(self: &Arc<Self>, state: &str) -> Result<Arc<ColumnCell>> {
+        let name = column_of(state);
+        if self.db.cf_handle(&name).is_none() {
+            let options = self.tuning.of_column(state);
+            self.db
+                .create_cf(&name, &options)
+                .map_err(|e| failed("create column", &self.path, e).with("state", state))?;
+            self.column_options
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(options);
+        }
+        let owner = ColumnOwner {
+            database: Arc::clone(self),
+            state: state.to_owned(),
+        };
+        ColumnCell::try_new(owner, |owner| {
+            owner.database.db.cf_handle(&name).ok_or_else(|| {
+                Error::bug("a column is gone that was there before").with("state", state)
+            })
+        })
+        .map(Arc::new)
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a handle of a column is bound to.
+pub(crate) struct ColumnOwner {
+    database: Arc<Database>,
+    state: String,
+}
+
+type Handle<'a> = Arc<BoundColumnFamily<'a>>;
+
+self_cell! {
+    /// A column with its handle, found by name once. The database stays open as long as it is held.
+    pub(crate) struct ColumnCell {
+        owner: ColumnOwner,
+        #[covariant]
+        dependent: Handle,
+    }
+}
+
+impl ColumnCell {
+    /// Returns the state whose column it is.
+    pub(crate) fn state(&self) -> &str {
+        &self.borrow_owner().state
+    }
+
+    /// Returns the handle to give to RocksDB.
+    #[inline]
+    pub(crate) fn handle(&self) -> &Arc<BoundColumnFamily<'_>> {
+        self.borrow_dependent()
+    }
+}
+
+/// What the names of the columns of states start with: RocksDB has a column `default` of its own.
+const STATE: &str = "state.";
+
+/// Returns the name of the column of a state; RocksDB's names can't hold a zero.
+fn column_of(state: &str) -> String {
+    let escaped = state.replace('%', "%25").replace('\0', "%00");
+    format!("{STATE}{escaped}")
+}
+
+/// Returns the state of a column; `None` for RocksDB's own.
+fn state_of(column: &str) -> Option<String> {
+    let escaped = column.strip_prefix(STATE)?;
+    Some(escaped.replace("%00", "\0").replace("%25", "%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_of_a_state_is_one_of_a_column_and_comes_back() {
+        for state in ["count", "default", "", "a%00b", "a\0b", "%25", "straße"] {
+            let column = column_of(state);
+            assert!(!column.contains('\0') && column != "default");
+            assert_eq!(state_of(&column).as_deref(), Some(state));
+        }
+        assert_eq!(state_of("default"), None);
+    }
+}

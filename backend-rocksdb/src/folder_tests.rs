@@ -1,0 +1,120 @@
+use std::sync::Arc;
+
+use state_api::{
+    ErrorKind, JobId, KeyGroup, KeyGroupRange, ManualClock, MaxParallelism, OperatorUid, Subtask,
+};
+
+use super::*;
+
+fn context(operator: &str, index: u32) -> BackendContext {
+    BackendContext {
+        job: JobId::new("job.1").unwrap(),
+        operator: OperatorUid::new(operator).unwrap(),
+        subtask: Subtask {
+            index,
+            parallelism: 4,
+        },
+        max_parallelism: MaxParallelism::new(128).unwrap(),
+        range: KeyGroupRange::new(KeyGroup(0), KeyGroup(127)),
+        local_dir: PathBuf::new(),
+        clock: Arc::new(ManualClock::at(0)),
+        options: std::collections::BTreeMap::new(),
+    }
+}
+
+fn create(below: &Path) -> InstanceFolder {
+    InstanceFolder::create(&context("count", 0), &[below.to_owned()]).unwrap()
+}
+
+fn entries(path: &Path) -> usize {
+    fs::read_dir(path).unwrap().count()
+}
+
+#[test]
+fn k_237_a_folder_names_whose_it_is_and_goes_when_it_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = InstanceFolder::create(&context("a/b c", 2), &[dir.path().to_owned()]).unwrap();
+    let two = create(dir.path());
+    let name = one.path().file_name().unwrap().to_str().unwrap();
+    assert!(
+        name.starts_with("holdfast-rocksdb-job_1-a_b_c-3of4-"),
+        "{name}"
+    );
+    fs::create_dir(one.database()).unwrap();
+    fs::write(one.database().join("file"), "x").unwrap();
+    let path = one.path().to_owned();
+    drop(one);
+    assert!(!path.exists() && two.path().exists());
+    drop(two);
+    assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn k_274_what_a_dead_process_left_is_removed_at_start_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let alive = create(dir.path());
+    let leftover = dir.path().join("holdfast-rocksdb-job-op-1of1-dead");
+    fs::create_dir_all(leftover.join("db/archive")).unwrap();
+    fs::write(leftover.join("db/000001.sst"), "x").unwrap();
+    // As after a kill: the file is there, its lock is not held.
+    fs::write(leftover.join(LOCK), "").unwrap();
+    let unfinished = dir.path().join("holdfast-rocksdb-job-op-1of1-unfinished");
+    fs::create_dir(&unfinished).unwrap();
+    let foreign = dir.path().join("holdfast-rocksdb-notes");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("notes.txt"), "mine").unwrap();
+    let file = dir.path().join("holdfast-rocksdb-file");
+    fs::write(&file, "mine").unwrap();
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+
+    let next = create(dir.path());
+    assert!(!leftover.exists() && !unfinished.exists());
+    assert!(alive.path().exists() && next.path().exists());
+    assert!(foreign.join("notes.txt").exists() && file.exists() && other.exists());
+}
+
+#[test]
+fn a_removal_that_was_interrupted_goes_on_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let half = dir.path().join("holdfast-rocksdb-job-op-1of1-half");
+    fs::create_dir(&half).unwrap();
+    fs::write(half.join(LOCK), "").unwrap();
+    let _next = create(dir.path());
+    assert!(!half.exists());
+}
+
+#[test]
+fn k_233_k_236_subtasks_take_turns_and_a_folder_that_cant_be_used_is_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let folders = [dir.path().join("a"), dir.path().join("b")];
+    let of = |index| InstanceFolder::create(&context("op", index), &folders);
+    assert!(of(0).unwrap().path().starts_with(&folders[0]));
+    assert!(of(1).unwrap().path().starts_with(&folders[1]));
+    assert!(of(2).unwrap().path().starts_with(&folders[0]));
+    fs::remove_dir_all(&folders[1]).unwrap();
+    fs::write(&folders[1], "a file").unwrap();
+    assert!(of(1).unwrap().path().starts_with(&folders[0]));
+}
+
+#[test]
+fn k_233_without_a_folder_to_use_the_error_names_each_with_the_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let below = file.join("below");
+    let error =
+        InstanceFolder::create(&context("op", 0), std::slice::from_ref(&below)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.context("operation"), Some("create folder"));
+    assert_eq!(error.context("path"), below.to_str());
+    let other = file.join("other");
+    let error =
+        InstanceFolder::create(&context("op", 0), &[below.clone(), other.clone()]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let text = error.to_string();
+    assert!(
+        text.contains(below.to_str().unwrap()) && text.contains(other.to_str().unwrap()),
+        "{text}"
+    );
+}

@@ -1,0 +1,238 @@
+use std::sync::Arc;
+
+use metrics::Gauge;
+use rocksdb::Options;
+use rocksdb::statistics::Ticker;
+
+use crate::database::{ColumnCell, Db};
+
+/// Where a figure comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// A property of a column.
+    Column(&'static str),
+    /// A property of the database.
+    Database(&'static str),
+    /// The number of files of each level of a column.
+    Levels,
+    /// A count kept by RocksDB since the database was opened.
+    Ticker(Ticker),
+}
+
+/// A figure of RocksDB that can be reported as a gauge, by the name of Flink's option without `metrics.`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeGauge {
+    option: &'static str,
+    source: Source,
+}
+
+const fn column(option: &'static str, property: &'static str) -> NativeGauge {
+    NativeGauge {
+        option,
+        source: Source::Column(property),
+    }
+}
+
+const fn database(option: &'static str, property: &'static str) -> NativeGauge {
+    NativeGauge {
+        option,
+        source: Source::Database(property),
+    }
+}
+
+const fn ticker(option: &'static str, ticker: Ticker) -> NativeGauge {
+    NativeGauge {
+        option,
+        source: Source::Ticker(ticker),
+    }
+}
+
+const ALL: &[NativeGauge] = &[
+    column("num-immutable-mem-table", "rocksdb.num-immutable-mem-table"),
+    column("mem-table-flush-pending", "rocksdb.mem-table-flush-pending"),
+    column("compaction-pending", "rocksdb.compaction-pending"),
+    database("background-errors", "rocksdb.background-errors"),
+    column(
+        "cur-size-active-mem-table",
+        "rocksdb.cur-size-active-mem-table",
+    ),
+    column("cur-size-all-mem-tables", "rocksdb.cur-size-all-mem-tables"),
+    column("size-all-mem-tables", "rocksdb.size-all-mem-tables"),
+    column(
+        "num-entries-active-mem-table",
+        "rocksdb.num-entries-active-mem-table",
+    ),
+    column(
+        "num-entries-imm-mem-tables",
+        "rocksdb.num-entries-imm-mem-tables",
+    ),
+    column(
+        "num-deletes-active-mem-table",
+        "rocksdb.num-deletes-active-mem-table",
+    ),
+    column(
+        "num-deletes-imm-mem-tables",
+        "rocksdb.num-deletes-imm-mem-tables",
+    ),
+    column("estimate-num-keys", "rocksdb.estimate-num-keys"),
+    column(
+        "estimate-table-readers-mem",
+        "rocksdb.estimate-table-readers-mem",
+    ),
+    database("num-snapshots", "rocksdb.num-snapshots"),
+    column("num-live-versions", "rocksdb.num-live-versions"),
+    column("estimate-live-data-size", "rocksdb.estimate-live-data-size"),
+    column("total-sst-files-size", "rocksdb.total-sst-files-size"),
+    column("live-sst-files-size", "rocksdb.live-sst-files-size"),
+    column(
+        "estimate-pending-compaction-bytes",
+        "rocksdb.estimate-pending-compaction-bytes",
+    ),
+    database("num-running-compactions", "rocksdb.num-running-compactions"),
+    database("num-running-flushes", "rocksdb.num-running-flushes"),
+    database(
+        "actual-delayed-write-rate",
+        "rocksdb.actual-delayed-write-rate",
+    ),
+    database("is-write-stopped", "rocksdb.is-write-stopped"),
+    database("block-cache-capacity", "rocksdb.block-cache-capacity"),
+    database("block-cache-usage", "rocksdb.block-cache-usage"),
+    database(
+        "block-cache-pinned-usage",
+        "rocksdb.block-cache-pinned-usage",
+    ),
+    NativeGauge {
+        option: "num-files-at-level",
+        source: Source::Levels,
+    },
+    ticker("block-cache-hit", Ticker::BlockCacheHit),
+    ticker("block-cache-miss", Ticker::BlockCacheMiss),
+    ticker("bloom-filter-useful", Ticker::BloomFilterUseful),
+    ticker(
+        "bloom-filter-full-positive",
+        Ticker::BloomFilterFullPositive,
+    ),
+    ticker(
+        "bloom-filter-full-true-positive",
+        Ticker::BloomFilterFullTruePositive,
+    ),
+    ticker("bytes-read", Ticker::BytesRead),
+    ticker("iter-bytes-read", Ticker::IterBytesRead),
+    ticker("bytes-written", Ticker::BytesWritten),
+    ticker("compaction-read-bytes", Ticker::CompactReadBytes),
+    ticker("compaction-write-bytes", Ticker::CompactWriteBytes),
+    ticker("stall-micros", Ticker::StallMicros),
+];
+
+/// Levels that RocksDB has unless told otherwise.
+const LEVELS: usize = 7;
+
+impl NativeGauge {
+    /// Returns all of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ALL.iter().copied()
+    }
+
+    /// Finds one by the name of Flink's option without `metrics.`.
+    #[must_use]
+    pub fn named(option: &str) -> Option<Self> {
+        Self::all().find(|gauge| gauge.option == option)
+    }
+
+    /// Returns the name of Flink's option without `metrics.`.
+    #[must_use]
+    pub fn option(self) -> &'static str {
+        self.option
+    }
+
+    /// Returns whether RocksDB counts for it, which costs some time of each access.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        matches!(self.source, Source::Ticker(_))
+    }
+
+    /// Returns the name under which it is reported.
+    #[must_use]
+    pub fn name(self) -> String {
+        format!("holdfast_rocksdb_{}", self.option.replace('-', "_"))
+    }
+}
+
+/// The gauges of one database: `holdfast_rocksdb_…` with the labels `operator`, `subtask` and, if asked for, `state`.
+pub(crate) struct Gauges {
+    chosen: Vec<NativeGauge>,
+    per_column: bool,
+    operator: String,
+    subtask: String,
+}
+
+impl Gauges {
+    pub(crate) fn new(
+        chosen: Vec<NativeGauge>,
+        per_column: bool,
+        operator: String,
+        subtask: String,
+    ) -> Self {
+        Self {
+            chosen,
+            per_column,
+            operator,
+            subtask,
+        }
+    }
+
+    fn gauge(&self, name: String, state: Option<&str>) -> Gauge {
+        let (operator, subtask) = (self.operator.clone(), self.subtask.clone());
+        match state {
+            Some(state) => {
+                metrics::gauge!(name, "operator" => operator, "subtask" => subtask, "state" => state.to_owned())
+            }
+            None => metrics::gauge!(name, "operator" => operator, "subtask" => subtask),
+        }
+    }
+
+    /// Reports the figures of now. What RocksDB has no figure for is left out.
+    pub(crate) fn report(&self, db: &Db, options: &Options, columns: &[Arc<ColumnCell>]) {
+        for gauge in &self.chosen {
+            match gauge.source {
+                Source::Database(property) => {
+                    if let Ok(Some(figure)) = db.property_int_value(property) {
+                        self.gauge(gauge.name(), None).set(figure as f64);
+                    }
+                }
+                Source::Ticker(ticker) => {
+                    let count = options.get_ticker_count(ticker);
+                    self.gauge(gauge.name(), None).set(count as f64);
+                }
+                Source::Column(property) => {
+                    self.report_columns(db, columns, property, gauge.name())
+                }
+                Source::Levels => {
+                    for level in 0..LEVELS {
+                        let property = format!("rocksdb.num-files-at-level{level}");
+                        let name = format!("{}{level}", gauge.name());
+                        self.report_columns(db, columns, &property, name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn report_columns(&self, db: &Db, columns: &[Arc<ColumnCell>], property: &str, name: String) {
+        let mut sum = 0;
+        for column in columns {
+            let figure = match db.property_value_cf(column.handle(), property) {
+                Ok(Some(text)) => text.trim().parse().unwrap_or(0_u64),
+                _ => continue,
+            };
+            sum += figure;
+            if self.per_column {
+                self.gauge(name.clone(), Some(column.state()))
+                    .set(figure as f64);
+            }
+        }
+        if !self.per_column {
+            self.gauge(name, None).set(sum as f64);
+        }
+    }
+}

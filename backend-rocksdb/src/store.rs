@@ -1,0 +1,441 @@
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rocksdb::{
+    BottommostLevelCompaction, CompactOptions, ReadOptions, WriteBatch as NativeBatch, WriteOptions,
+};
+use state_api::{
+    BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, Page, Result, ValueFilter,
+    WriteBatch, unknown_column,
+};
+
+use crate::config::RocksDbConfig;
+use crate::database::{ColumnCell, Database, Db};
+use crate::error::failed;
+use crate::gauges::Gauges;
+use crate::memory::SharedMemory;
+use crate::pages;
+use crate::view::RocksDbView;
+
+/// Keys that a deleted range may have to be deleted one by one.
+///
+/// Each range that is deleted as such stays in the way of reads until it is compacted away, even one without a single key.
+const SINGLY_DELETED: usize = 64;
+/// Writes between two reports of the gauges.
+const REPORT_EVERY: u32 = 1 << 16;
+
+/// An ordered byte store in RocksDB: a database of its own, a column family for each state.
+///
+/// Writes go past RocksDB's log, because what is durable is in snapshots. An error from a write is answered by asking RocksDB to
+/// resume, and by trying once more: a disk that was full and no longer is costs nothing.
+pub struct RocksDbStore {
+    // Fields that refer to the database are dropped before it.
+    columns: Vec<Arc<ColumnCell>>,
+    database: Arc<Database>,
+    read: ReadOptions,
+    write: WriteOptions,
+    /// What went wrong, once something did.
+    poison: RefCell<Option<String>>,
+    poisoned: Cell<bool>,
+    gauges: Option<Gauges>,
+    unreported: u32,
+}
+
+impl RocksDbStore {
+    pub(crate) fn new(database: Arc<Database>, gauges: Option<Gauges>) -> Result<Self> {
+        let mut write = WriteOptions::default();
+        write.disable_wal(true);
+        let mut store = Self {
+            columns: Vec::new(),
+            database,
+            read: ReadOptions::default(),
+            write,
+            poison: RefCell::default(),
+            poisoned: Cell::new(false),
+            gauges,
+            unreported: 0,
+        };
+        for state in store.database.states() {
+            store.open_column(&state)?;
+        }
+        Ok(store)
+    }
+
+    /// Returns the local folder of the store, which is removed with it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.database.folder().path()
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn config(&self) -> &RocksDbConfig {
+        self.database.tuning().config()
+    }
+
+    /// Writes all of memory to files and compacts them, column by column: what is deleted, overwritten or expired goes from the disk.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn compact(&mut self) -> Result<()> {
+        for index in 0..self.columns.len() {
+            let cell = Arc::clone(&self.columns[index]);
+            let db = self.database.db();
+            db.flush_cf(cell.handle())
+                .map_err(|error| self.broken("flush", Some(&cell), error))?;
+            let mut options = CompactOptions::default();
+            // The filter is to see values that lie in the last level, too.
+            options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+            db.compact_range_cf_opt(cell.handle(), None::<&[u8]>, None::<&[u8]>, &options);
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of all files of a state; 0 if there is no such state.
+    #[must_use]
+    pub fn file_bytes(&self, state: &str) -> u64 {
+        let column = self.columns.iter().find(|cell| cell.state() == state);
+        column.map_or(0, |cell| {
+            let db = self.database.db();
+            db.get_column_family_metadata_cf(cell.handle()).size
+        })
+    }
+
+    /// Returns the memory budget that the store draws on, if it shares one.
+    #[must_use]
+    pub fn memory(&self) -> Option<&Arc<SharedMemory>> {
+        self.database.tuning().memory()
+    }
+
+    /// Returns the column of a number, or why nothing can be done with it.
+    #[inline]
+    fn column(&self, column: Column) -> Result<&Arc<ColumnCell>> {
+        if self.poisoned.get() {
+            return Err(self.unusable());
+        }
+        self.columns
+            .get(column.0 as usize)
+            .ok_or_else(|| unknown_column(column))
+    }
+
+    #[cold]
+    fn unusable(&self) -> Error {
+        let cause = self.poison.borrow().clone().unwrap_or_default();
+        Error::poisoned("an earlier failure left the local database unusable")
+            .with("path", self.database.path().display())
+            .with("cause", cause)
+    }
+
+    /// Takes note of an error: from here on every call fails.
+    #[cold]
+    fn poison(&self, error: Error) -> Error {
+        self.poisoned.set(true);
+        *self.poison.borrow_mut() = Some(error.to_string());
+        error
+    }
+
+    #[cold]
+    fn broken(
+        &self,
+        operation: &'static str,
+        column: Option<&ColumnCell>,
+        error: rocksdb::Error,
+    ) -> Error {
+        let error = failed(operation, self.database.path(), error);
+        self.poison(match column {
+            Some(column) => error.with("state", column.state()),
+            None => error,
+        })
+    }
+
+    /// Writes; after an error once more, if RocksDB can resume its work.
+    #[inline]
+    fn written(
+        &mut self,
+        operation: &'static str,
+        write: impl Fn(&Db, &WriteOptions) -> Result<(), rocksdb::Error>,
+    ) -> Result<()> {
+        self.unreported += 1;
+        if self.unreported >= REPORT_EVERY {
+            self.report();
+        }
+        match write(self.database.db(), &self.write) {
+            Ok(()) => Ok(()),
+            Err(error) => self.rewritten(operation, error, write),
+        }
+    }
+
+    #[cold]
+    fn rewritten(
+        &self,
+        operation: &'static str,
+        error: rocksdb::Error,
+        write: impl Fn(&Db, &WriteOptions) -> Result<(), rocksdb::Error>,
+    ) -> Result<()> {
+        let db = self.database.db();
+        // A write that failed has not been applied.
+        if db.resume().is_ok() && write(db, &self.write).is_ok() {
+            tracing::warn!(%error, operation, path = %self.database.path().display(), "a local database works again after a failure");
+            return Ok(());
+        }
+        Err(self.broken(operation, None, error))
+    }
+
+    #[cold]
+    fn report(&mut self) {
+        self.unreported = 0;
+        if let Some(gauges) = &self.gauges {
+            gauges.report(self.database.db(), self.database.options(), &self.columns);
+        }
+    }
+
+    /// Finds the end of a range that goes on to the last key; `None` if there is no key in it.
+    fn end_after_last(&self, column: Column, start: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut last = Page::default();
+        self.scan_last(column, start, None, &mut last)?;
+        Ok(last.entries.pop().map(|(mut key, _)| {
+            key.push(0);
+            key
+        }))
+    }
+}
+
+#[cfg(test)]
+impl RocksDbStore {
+    pub(crate) fn database(&self) -> Arc<Database> {
+        Arc::clone(&self.database)
+    }
+
+    pub(crate) fn handle(&self, column: Column) -> &Arc<rocksdb::BoundColumnFamily<'_>> {
+        self.columns[column.0 as usize].handle()
+    }
+}
+
+impl ByteStore for RocksDbStore {
+    fn open_column(&mut self, name: &str) -> Result<Column> {
+        if self.poisoned.get() {
+            return Err(self.unusable());
+        }
+        let known = self.columns.iter().position(|cell| cell.state() == name);
+        let position = match known {
+            Some(position) => position,
+            None => {
+                let cell = self
+                    .database
+                    .column(name)
+                    .map_err(|error| match error.kind() {
+                        ErrorKind::InvalidArgument => error,
+                        _ => self.poison(error),
+                    })?;
+                self.columns.push(cell);
+                self.columns.len() - 1
+            }
+        };
+        u32::try_from(position)
+            .map(Column)
+            .map_err(|_| Error::limit("a store has too many columns"))
+    }
+
+    fn column_names(&self) -> Vec<String> {
+        self.columns
+            .iter()
+            .map(|cell| cell.state().to_owned())
+            .collect()
+    }
+
+    #[inline]
+    fn get(&self, column: Column, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let cell = self.column(column)?;
+        value.clear();
+        let found = self
+            .database
+            .db()
+            .get_pinned_cf_opt(cell.handle(), key, &self.read);
+        match found {
+            Ok(Some(found)) => {
+                value.extend_from_slice(&found);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(error) => Err(self.broken("get", Some(cell), error)),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, column: Column, key: &[u8], value: &[u8]) -> Result<()> {
+        let cell = Arc::clone(self.column(column)?);
+        self.written("put", |db, options| {
+            db.put_cf_opt(cell.handle(), key, value, options)
+        })
+    }
+
+    #[inline]
+    fn merge(&mut self, column: Column, key: &[u8], operand: &[u8]) -> Result<()> {
+        let cell = Arc::clone(self.column(column)?);
+        self.written("merge", |db, options| {
+            db.merge_cf_opt(cell.handle(), key, operand, options)
+        })
+    }
+
+    #[inline]
+    fn delete(&mut self, column: Column, key: &[u8]) -> Result<()> {
+        let cell = Arc::clone(self.column(column)?);
+        self.written("delete", |db, options| {
+            db.delete_cf_opt(cell.handle(), key, options)
+        })
+    }
+
+    fn delete_range(&mut self, column: Column, start: &[u8], end: Option<&[u8]>) -> Result<()> {
+        let cell = Arc::clone(self.column(column)?);
+        if pages::is_empty_range(start, end) {
+            return Ok(());
+        }
+        let mut few = NativeBatch::default();
+        let is_small = {
+            let options = pages::bounded(start, end);
+            let mut iter = self
+                .database
+                .db()
+                .raw_iterator_cf_opt(cell.handle(), options);
+            iter.seek_to_first();
+            let mut keys = 0;
+            while let Some(key) = iter.key()
+                && keys < SINGLY_DELETED
+            {
+                few.delete_cf(cell.handle(), key);
+                keys += 1;
+                iter.next();
+            }
+            let is_small = !iter.valid();
+            if is_small {
+                iter.status()
+                    .map_err(|error| self.broken("delete range", Some(&cell), error))?;
+            }
+            is_small
+        };
+        if is_small {
+            if few.is_empty() {
+                return Ok(());
+            }
+            return self.written("delete range", |db, options| db.write_opt(&few, options));
+        }
+        let past_last = match end {
+            Some(_) => None,
+            None => self.end_after_last(column, start)?,
+        };
+        let Some(end) = end.or(past_last.as_deref()) else {
+            return Ok(());
+        };
+        self.written("delete range", |db, options| {
+            db.delete_range_cf_opt(cell.handle(), start, end, options)
+        })
+    }
+
+    fn write(&mut self, batch: WriteBatch) -> Result<()> {
+        let mut native = NativeBatch::default();
+        for entry in &batch.entries {
+            let cell = self.column(entry.column())?;
+            match entry {
+                BatchEntry::Put(_, key, value) => native.put_cf(cell.handle(), key, value),
+                BatchEntry::Merge(_, key, operand) => native.merge_cf(cell.handle(), key, operand),
+                BatchEntry::Delete(_, key) => native.delete_cf(cell.handle(), key),
+            }
+        }
+        if batch.entries.is_empty() {
+            return Ok(());
+        }
+        self.written("write batch", |db, options| db.write_opt(&native, options))
+    }
+
+    fn scan(
+        &self,
+        column: Column,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+        page: &mut Page,
+    ) -> Result<()> {
+        let cell = self.column(column)?;
+        if pages::is_empty_range(start, end) || limit == 0 {
+            page.entries.clear();
+            return Ok(());
+        }
+        let options = pages::bounded(start, end);
+        let mut iter = self
+            .database
+            .db()
+            .raw_iterator_cf_opt(cell.handle(), options);
+        iter.seek(start);
+        pages::fill(&mut iter, None, limit, page)
+            .map_err(|error| self.broken("scan", Some(cell), error))
+    }
+
+    fn scan_last(
+        &self,
+        column: Column,
+        start: &[u8],
+        end: Option<&[u8]>,
+        page: &mut Page,
+    ) -> Result<()> {
+        let cell = self.column(column)?;
+        page.entries.clear();
+        if pages::is_empty_range(start, end) {
+            return Ok(());
+        }
+        let options = pages::bounded(start, end);
+        let mut iter = self
+            .database
+            .db()
+            .raw_iterator_cf_opt(cell.handle(), options);
+        // Past the bound: RocksDB seeks for the last key before it.
+        iter.seek_to_last();
+        match iter.item() {
+            Some((key, value)) => page.entries.push((key.to_vec(), value.to_vec())),
+            None => iter
+                .status()
+                .map_err(|error| self.broken("scan for the last", Some(cell), error))?,
+        }
+        Ok(())
+    }
+
+    fn filter_values(
+        &mut self,
+        column: Column,
+        filter: Option<Arc<dyn ValueFilter>>,
+    ) -> Result<()> {
+        let cell = Arc::clone(self.column(column)?);
+        let tuning = self.database.tuning();
+        let age = match (&filter, tuning.config().periodic_compaction) {
+            (Some(_), Some(age)) => age.as_secs().max(1).to_string(),
+            _ => "0".to_owned(),
+        };
+        let filters = filter.is_some();
+        if !tuning.expiry().set(cell.state(), filter) && !filters {
+            return Ok(());
+        }
+        let periodic = [("periodic_compaction_seconds", age.as_str())];
+        self.database
+            .db()
+            .set_options_cf(cell.handle(), &periodic)
+            .map_err(|error| self.broken("set options", Some(&cell), error))
+    }
+
+    fn view(&mut self) -> Result<Box<dyn ByteView>> {
+        if self.poisoned.get() {
+            return Err(self.unusable());
+        }
+        self.report();
+        Ok(Box::new(RocksDbView::new(&self.database, &self.columns)))
+    }
+}
+
+impl fmt::Debug for RocksDbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RocksDbStore")
+            .field("path", &self.database.path())
+            .field("columns", &self.column_names())
+            .finish_non_exhaustive()
+    }
+}

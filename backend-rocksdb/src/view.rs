@@ -1,0 +1,129 @@
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use rocksdb::{ReadOptions, SnapshotWithThreadMode};
+use self_cell::self_cell;
+use state_api::{ByteView, Column, Page, Result, unknown_column};
+
+use crate::database::{ColumnCell, Database, Db};
+use crate::error::failed;
+use crate::pages::{self, RawIter};
+
+type Snapshot<'a> = SnapshotWithThreadMode<'a, Db>;
+
+self_cell! {
+    /// A snapshot of a database, which stays open as long as it is held.
+    struct Frozen {
+        owner: Arc<Database>,
+        #[covariant]
+        dependent: Snapshot,
+    }
+}
+
+/// What an iterator over a snapshot is bound to.
+struct CursorOwner {
+    frozen: Arc<Frozen>,
+    column: Arc<ColumnCell>,
+}
+
+self_cell! {
+    /// An iterator over a column of a snapshot.
+    struct Cursor {
+        owner: CursorOwner,
+        #[not_covariant]
+        dependent: RawIter,
+    }
+}
+
+/// Bytes that are read ahead: a view is read from end to end.
+const READ_AHEAD: usize = 2 << 20;
+
+/// A database as it was, for reading on another thread.
+///
+/// A view is read through, group by group and in each group column by column, so that each column keeps an iterator that goes on
+/// where the last page ended.
+pub(crate) struct RocksDbView {
+    /// Before the snapshot, which they refer to.
+    positions: RefCell<Vec<Position>>,
+    columns: Vec<Arc<ColumnCell>>,
+    frozen: Arc<Frozen>,
+}
+
+/// Where the iterator of a column is.
+#[derive(Default)]
+struct Position {
+    cursor: Option<Cursor>,
+    /// The last key before the iterator.
+    passed: Vec<u8>,
+}
+
+impl RocksDbView {
+    pub(crate) fn new(database: &Arc<Database>, columns: &[Arc<ColumnCell>]) -> Self {
+        let frozen = Frozen::new(Arc::clone(database), |database| database.db().snapshot());
+        Self {
+            positions: RefCell::default(),
+            columns: columns.to_vec(),
+            frozen: Arc::new(frozen),
+        }
+    }
+
+    fn cursor(&self, column: &Arc<ColumnCell>) -> Cursor {
+        let owner = CursorOwner {
+            frozen: Arc::clone(&self.frozen),
+            column: Arc::clone(column),
+        };
+        Cursor::new(owner, |owner| {
+            let mut options = ReadOptions::default();
+            options.set_readahead_size(READ_AHEAD);
+            // The task's blocks stay in the cache.
+            options.fill_cache(false);
+            let snapshot = owner.frozen.borrow_dependent();
+            snapshot.raw_iterator_cf_opt(owner.column.handle(), options)
+        })
+    }
+}
+
+impl ByteView for RocksDbView {
+    fn scan(
+        &self,
+        column: Column,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+        page: &mut Page,
+    ) -> Result<()> {
+        let index = column.0 as usize;
+        let cell = self
+            .columns
+            .get(index)
+            .ok_or_else(|| unknown_column(column))?;
+        if pages::is_empty_range(start, end) || limit == 0 {
+            page.entries.clear();
+            return Ok(());
+        }
+        let mut positions = self.positions.borrow_mut();
+        if positions.len() <= index {
+            positions.resize_with(index + 1, Position::default);
+        }
+        let Position { cursor, passed } = &mut positions[index];
+        let is_new = cursor.is_none();
+        let cursor = cursor.get_or_insert_with(|| self.cursor(cell));
+        let filled = cursor.with_dependent_mut(|_, iter| {
+            let is_there =
+                !is_new && start > passed.as_slice() && iter.key().is_none_or(|next| start <= next);
+            if !is_there {
+                iter.seek(start);
+            }
+            pages::fill(iter, end, limit, page)
+        });
+        match page.entries.last() {
+            Some((key, _)) => passed.clone_from(key),
+            // Nothing lies between the start and the iterator.
+            None => start.clone_into(passed),
+        }
+        filled.map_err(|e| {
+            let path = self.frozen.borrow_owner().path();
+            failed("read snapshot", path, e).with("state", cell.state())
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! One memory budget for all databases of a program.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use backend_rocksdb::{RocksDbBackend, RocksDbStore, SharedMemory};
+use state_api::{
+    BackendContext, ByteStore, JobId, KeyGroup, KeyGroupRange, ManualClock, MaxParallelism,
+    OperatorUid, Subtask,
+};
+
+fn open(
+    backend: &RocksDbBackend,
+    local_dir: &Path,
+    index: u32,
+    options: &[(&str, &str)],
+) -> RocksDbStore {
+    let cx = BackendContext {
+        job: JobId::new("job").unwrap(),
+        operator: OperatorUid::new("op").unwrap(),
+        subtask: Subtask {
+            index,
+            parallelism: 4,
+        },
+        max_parallelism: MaxParallelism::new(128).unwrap(),
+        range: KeyGroupRange::new(KeyGroup(0), KeyGroup(127)),
+        local_dir: local_dir.to_owned(),
+        clock: Arc::new(ManualClock::at(0)),
+        options: options
+            .iter()
+            .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()))
+            .collect::<BTreeMap<_, _>>(),
+    };
+    backend.open(&cx).unwrap()
+}
+
+#[test]
+fn k_264_k_266_k_267_databases_with_the_same_settings_share_one_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = RocksDbBackend::new();
+    let budget = |index, options: &[(&str, &str)]| {
+        let store = open(&backend, dir.path(), index, options);
+        let memory = store.memory().cloned();
+        (store, memory)
+    };
+    let (_a, one) = budget(0, &[]);
+    let (_b, two) = budget(1, &[]);
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert!(Arc::ptr_eq(&one, &two));
+    assert_eq!(one.total(), 512 << 20);
+    // As Flink divides it: two thirds of the part for write buffers.
+    assert_eq!(one.write_buffer_limit(), (512 << 20) / 3);
+    let slot = [("memory.fixed-per-slot", "64mb")];
+    let (_c, three) = budget(0, &slot);
+    let (_d, four) = budget(1, &slot);
+    let (_e, five) = budget(1, &slot);
+    let (three, four, five) = (three.unwrap(), four.unwrap(), five.unwrap());
+    assert!(!Arc::ptr_eq(&three, &four) && Arc::ptr_eq(&four, &five));
+    assert_eq!(four.total(), 64 << 20);
+    assert!(budget(0, &[("memory.managed", "false")]).1.is_none());
+    // The budget ends with the last database that draws on it.
+    let weak = Arc::downgrade(&one);
+    drop((one, two, _a));
+    assert!(weak.upgrade().is_some());
+    drop(_b);
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn a_share_takes_from_the_cache_and_gives_back() {
+    let memory = SharedMemory::new(32 << 20, 0.5);
+    let share = memory.share(8 << 20);
+    assert_eq!(share.bytes(), 8 << 20);
+    // Half of the cache stays for blocks.
+    let rest = memory.share(usize::MAX);
+    assert!(rest.bytes() < 8 << 20, "{rest:?}");
+    assert_eq!(memory.used(), share.bytes() + rest.bytes());
+    drop((share, rest));
+    assert_eq!(memory.used(), 0);
+    assert!(memory.share(usize::MAX).bytes() > 12 << 20);
+}
+
+#[test]
+fn the_budget_is_held_under_load() {
+    const BUDGET: u64 = 24 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let backend = RocksDbBackend::new().with_memory(SharedMemory::new(BUDGET, 0.5));
+    let mut stores: Vec<_> = (0..2)
+        .map(|index| open(&backend, dir.path(), index, &[]))
+        .collect();
+    let memory = Arc::clone(stores[0].memory().unwrap());
+    let columns: Vec<_> = stores
+        .iter_mut()
+        .map(|store| ["a", "b", "c"].map(|name| store.open_column(name).unwrap()))
+        .collect();
+    let value = [3; 1 << 10];
+    let mut highest = 0;
+    let mut read = Vec::new();
+    // 96 MiB through a budget of 24.
+    for key in 0..16_384_u64 {
+        for (store, columns) in stores.iter_mut().zip(&columns) {
+            for column in columns {
+                let key = (key * 0x9E37_79B9_7F4A_7C15).to_be_bytes();
+                store.put(*column, &key, &value).unwrap();
+                store.get(*column, &key, &mut read).unwrap();
+            }
+        }
+        highest = highest.max(memory.used());
+    }
+    for (store, columns) in stores.iter().zip(&columns) {
+        for key in 0..16_384_u64 {
+            let key = (key * 0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            assert!(store.get(columns[0], &key, &mut read).unwrap());
+            highest = highest.max(memory.used());
+        }
+    }
+    assert!(memory.write_buffers() <= memory.write_buffer_limit() * 3 / 2);
+    // Blocks in use and the write buffers that are being written may pass it for a moment.
+    let margin = BUDGET as usize / 4;
+    println!("highest: {highest} of {BUDGET}");
+    assert!(highest <= BUDGET as usize + margin, "{highest}");
+    assert!(
+        highest >= BUDGET as usize / 2,
+        "the load fills the budget: {highest}"
+    );
+}
