@@ -15,7 +15,7 @@ type Read = fn(&mut RocksDbConfig, Given<'_>) -> Result<()>;
 /// An option as it was given.
 #[derive(Clone, Copy)]
 struct Given<'a> {
-    key: &'static str,
+    key: &'a str,
     text: &'a str,
 }
 
@@ -137,7 +137,7 @@ impl RocksDbConfig {
                 return Err(unknown(key));
             };
             let given = Given {
-                key: gauge.option(),
+                key,
                 text: text.trim(),
             };
             if given.flag()? {

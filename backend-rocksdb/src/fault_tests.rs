@@ -45,7 +45,7 @@ const SMALL: &[(&str, &str)] = &[
     ("memory.fixed-per-tm", "32mb"),
 ];
 
-fn open(local_dir: &Path) -> RocksDbStore {
+pub(crate) fn open(local_dir: &Path) -> RocksDbStore {
     RocksDbBackend::new()
         .open(&context(local_dir, SMALL))
         .unwrap()

@@ -2,9 +2,11 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rocksdb::{
-    BottommostLevelCompaction, CompactOptions, ReadOptions, WriteBatch as NativeBatch, WriteOptions,
+    BottommostLevelCompaction, CompactOptions, GetIntoBufferResult, ReadOptions,
+    WriteBatch as NativeBatch, WriteOptions,
 };
 use state_api::{
     BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, Page, Result, ValueFilter,
@@ -23,39 +25,56 @@ use crate::view::RocksDbView;
 ///
 /// Each range that is deleted as such stays in the way of reads until it is compacted away, even one without a single key.
 const SINGLY_DELETED: usize = 64;
+/// Capacity up to which a buffer is filled by RocksDB itself: all of it has to be zeroed first.
+const SMALL_VALUE: usize = 1 << 10;
+/// Room made for a value in an empty buffer.
+const LEAST_BUFFER: usize = 64;
+/// Time between two looks at a database that takes no writes for the moment.
+const PATIENCE: Duration = Duration::from_millis(1);
 /// Writes between two reports of the gauges.
 const REPORT_EVERY: u32 = 1 << 16;
 
 /// An ordered byte store in RocksDB: a database of its own, a column family for each state.
 ///
-/// Writes go past RocksDB's log, because what is durable is in snapshots. An error from a write is answered by asking RocksDB to
-/// resume, and by trying once more: a disk that was full and no longer is costs nothing.
+/// Writes go past RocksDB's log, because what is durable is in snapshots. An error from a flush or a write is answered by asking
+/// RocksDB to resume, and by trying once more: a disk that was full and no longer is costs nothing.
 pub struct RocksDbStore {
     // Fields that refer to the database are dropped before it.
     columns: Vec<Arc<ColumnCell>>,
     database: Arc<Database>,
     read: ReadOptions,
+    /// Fails where RocksDB would wait.
     write: WriteOptions,
+    /// Waits.
+    patient: WriteOptions,
+    /// Errors of flushes and compactions that have been dealt with.
+    errors: Cell<u64>,
     /// What went wrong, once something did.
     poison: RefCell<Option<String>>,
     poisoned: Cell<bool>,
     gauges: Option<Gauges>,
-    unreported: u32,
+    /// Writes since the last report of the gauges.
+    unreported: Cell<u32>,
 }
 
 impl RocksDbStore {
     pub(crate) fn new(database: Arc<Database>, gauges: Option<Gauges>) -> Result<Self> {
+        let mut patient = WriteOptions::default();
+        patient.disable_wal(true);
         let mut write = WriteOptions::default();
         write.disable_wal(true);
+        write.set_no_slowdown(true);
         let mut store = Self {
             columns: Vec::new(),
             database,
             read: ReadOptions::default(),
             write,
+            patient,
+            errors: Cell::new(0),
             poison: RefCell::default(),
             poisoned: Cell::new(false),
             gauges,
-            unreported: 0,
+            unreported: Cell::new(0),
         };
         for state in store.database.states() {
             store.open_column(&state)?;
@@ -80,11 +99,10 @@ impl RocksDbStore {
     /// # Errors
     /// Those of the disk.
     pub fn compact(&mut self) -> Result<()> {
-        for index in 0..self.columns.len() {
-            let cell = Arc::clone(&self.columns[index]);
+        for cell in &self.columns {
             let db = self.database.db();
             db.flush_cf(cell.handle())
-                .map_err(|error| self.broken("flush", Some(&cell), error))?;
+                .map_err(|error| self.broken("flush", Some(cell), error))?;
             let mut options = CompactOptions::default();
             // The filter is to see values that lie in the last level, too.
             options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
@@ -150,15 +168,22 @@ impl RocksDbStore {
         })
     }
 
+    #[cold]
+    fn unread(&self, value: &mut Vec<u8>, cell: &ColumnCell, error: rocksdb::Error) -> Error {
+        value.clear();
+        self.broken("get", Some(cell), error)
+    }
+
     /// Writes; after an error once more, if RocksDB can resume its work.
     #[inline]
     fn written(
-        &mut self,
+        &self,
         operation: &'static str,
         write: impl Fn(&Db, &WriteOptions) -> Result<(), rocksdb::Error>,
     ) -> Result<()> {
-        self.unreported += 1;
-        if self.unreported >= REPORT_EVERY {
+        let unreported = self.unreported.get() + 1;
+        self.unreported.set(unreported);
+        if unreported >= REPORT_EVERY {
             self.report();
         }
         match write(self.database.db(), &self.write) {
@@ -167,25 +192,54 @@ impl RocksDbStore {
         }
     }
 
+    /// Writes what could not be written at once: RocksDB has to wait, or an error has stopped its work.
+    ///
+    /// It would wait for ever where the disk is full, so that waiting is up to the store, which looks for errors meanwhile.
     #[cold]
     fn rewritten(
         &self,
         operation: &'static str,
-        error: rocksdb::Error,
+        mut error: rocksdb::Error,
         write: impl Fn(&Db, &WriteOptions) -> Result<(), rocksdb::Error>,
     ) -> Result<()> {
         let db = self.database.db();
-        // A write that failed has not been applied.
-        if db.resume().is_ok() && write(db, &self.write).is_ok() {
-            tracing::warn!(%error, operation, path = %self.database.path().display(), "a local database works again after a failure");
-            return Ok(());
+        let mut resumed = false;
+        loop {
+            let waits = error.kind() == rocksdb::ErrorKind::Incomplete;
+            let errors = self.figure("rocksdb.background-errors");
+            if !waits || errors > self.errors.get() {
+                // A write that failed has not been applied.
+                if resumed && !waits {
+                    return Err(self.broken(operation, None, error));
+                }
+                if let Err(error) = db.resume() {
+                    return Err(self.broken(operation, None, error));
+                }
+                tracing::warn!(%error, operation, path = %self.database.path().display(), "a local database resumed its work");
+                self.errors.set(errors);
+                resumed = true;
+            }
+            let options = if waits && self.figure("rocksdb.is-write-stopped") > 0 {
+                std::thread::sleep(PATIENCE);
+                &self.write
+            } else {
+                &self.patient
+            };
+            match write(db, options) {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
         }
-        Err(self.broken(operation, None, error))
+    }
+
+    fn figure(&self, property: &str) -> u64 {
+        let figure = self.database.db().property_int_value(property);
+        figure.ok().flatten().unwrap_or_default()
     }
 
     #[cold]
-    fn report(&mut self) {
-        self.unreported = 0;
+    fn report(&self) {
+        self.unreported.set(0);
         if let Some(gauges) = &self.gauges {
             gauges.report(self.database.db(), self.database.options(), &self.columns);
         }
@@ -248,24 +302,37 @@ impl ByteStore for RocksDbStore {
     #[inline]
     fn get(&self, column: Column, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let cell = self.column(column)?;
+        let db = self.database.db();
+        if value.capacity() <= SMALL_VALUE {
+            // Straight into the caller's buffer, without an object of RocksDB's that holds the value meanwhile.
+            value.resize(value.capacity().max(LEAST_BUFFER), 0);
+            match db.get_into_buffer_cf_opt(cell.handle(), key, value, &self.read) {
+                Ok(GetIntoBufferResult::Found(len)) => {
+                    value.truncate(len);
+                    return Ok(true);
+                }
+                Ok(GetIntoBufferResult::NotFound) => {
+                    value.clear();
+                    return Ok(false);
+                }
+                Ok(GetIntoBufferResult::BufferTooSmall(_)) => {}
+                Err(error) => return Err(self.unread(value, cell, error)),
+            }
+        }
         value.clear();
-        let found = self
-            .database
-            .db()
-            .get_pinned_cf_opt(cell.handle(), key, &self.read);
-        match found {
+        match db.get_pinned_cf_opt(cell.handle(), key, &self.read) {
             Ok(Some(found)) => {
                 value.extend_from_slice(&found);
                 Ok(true)
             }
             Ok(None) => Ok(false),
-            Err(error) => Err(self.broken("get", Some(cell), error)),
+            Err(error) => Err(self.unread(value, cell, error)),
         }
     }
 
     #[inline]
     fn put(&mut self, column: Column, key: &[u8], value: &[u8]) -> Result<()> {
-        let cell = Arc::clone(self.column(column)?);
+        let cell = self.column(column)?;
         self.written("put", |db, options| {
             db.put_cf_opt(cell.handle(), key, value, options)
         })
@@ -273,7 +340,7 @@ impl ByteStore for RocksDbStore {
 
     #[inline]
     fn merge(&mut self, column: Column, key: &[u8], operand: &[u8]) -> Result<()> {
-        let cell = Arc::clone(self.column(column)?);
+        let cell = self.column(column)?;
         self.written("merge", |db, options| {
             db.merge_cf_opt(cell.handle(), key, operand, options)
         })
@@ -281,14 +348,14 @@ impl ByteStore for RocksDbStore {
 
     #[inline]
     fn delete(&mut self, column: Column, key: &[u8]) -> Result<()> {
-        let cell = Arc::clone(self.column(column)?);
+        let cell = self.column(column)?;
         self.written("delete", |db, options| {
             db.delete_cf_opt(cell.handle(), key, options)
         })
     }
 
     fn delete_range(&mut self, column: Column, start: &[u8], end: Option<&[u8]>) -> Result<()> {
-        let cell = Arc::clone(self.column(column)?);
+        let cell = self.column(column)?;
         if pages::is_empty_range(start, end) {
             return Ok(());
         }
@@ -311,7 +378,7 @@ impl ByteStore for RocksDbStore {
             let is_small = !iter.valid();
             if is_small {
                 iter.status()
-                    .map_err(|error| self.broken("delete range", Some(&cell), error))?;
+                    .map_err(|error| self.broken("delete range", Some(cell), error))?;
             }
             is_small
         };
@@ -405,7 +472,7 @@ impl ByteStore for RocksDbStore {
         column: Column,
         filter: Option<Arc<dyn ValueFilter>>,
     ) -> Result<()> {
-        let cell = Arc::clone(self.column(column)?);
+        let cell = self.column(column)?;
         let tuning = self.database.tuning();
         let age = match (&filter, tuning.config().periodic_compaction) {
             (Some(_), Some(age)) => age.as_secs().max(1).to_string(),
@@ -419,7 +486,7 @@ impl ByteStore for RocksDbStore {
         self.database
             .db()
             .set_options_cf(cell.handle(), &periodic)
-            .map_err(|error| self.broken("set options", Some(&cell), error))
+            .map_err(|error| self.broken("set options", Some(cell), error))
     }
 
     fn view(&mut self) -> Result<Box<dyn ByteView>> {

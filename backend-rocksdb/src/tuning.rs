@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rocksdb::event_listener::{BackgroundErrorStatus, DBBackgroundErrorReason, EventListener};
 use rocksdb::{BlockBasedIndexType, BlockBasedOptions, Cache, MergeOperands, Options};
 use state_api::Clock;
 
@@ -88,6 +89,8 @@ impl Tuning {
             hook(&mut options, None);
         }
         options.create_if_missing(true);
+        options.add_event_listener(NoOwnRecovery);
+        options.set_max_bgerror_resume_count(0);
         // A snapshot is one cut through all columns.
         options.set_atomic_flush(true);
         // Nothing in a database outlives it but by snapshots.
@@ -207,6 +210,20 @@ impl fmt::Debug for Tuning {
             .field("config", &self.config)
             .field("memory", &self.memory)
             .finish_non_exhaustive()
+    }
+}
+
+/// Keeps RocksDB from looking by itself, every few seconds, whether a failure is over: writers would wait as long as it is not.
+struct NoOwnRecovery;
+
+impl EventListener for NoOwnRecovery {
+    fn on_error_recovery_begin(
+        &self,
+        _: DBBackgroundErrorReason,
+        _: &BackgroundErrorStatus,
+        auto_recovery: &mut bool,
+    ) {
+        *auto_recovery = false;
     }
 }
 

@@ -127,3 +127,85 @@ impl ByteView for RocksDbView {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use state_api::ByteStore;
+
+    use crate::fault_tests::open;
+
+    use super::*;
+
+    fn keys(page: &Page) -> Vec<u8> {
+        page.entries.iter().map(|(key, _)| key[0]).collect()
+    }
+
+    #[test]
+    fn k_239_a_view_lets_go_of_its_snapshot_read_or_not_and_keeps_the_database_until_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let column = store.open_column("state").unwrap();
+        for key in 0..10_u8 {
+            store.put(column, &[key], b"v").unwrap();
+        }
+        let database = store.database();
+        let snapshots = || {
+            database
+                .db()
+                .property_int_value("rocksdb.num-snapshots")
+                .unwrap()
+        };
+        for pages in [0, 1, 9] {
+            let view = store.view().unwrap();
+            assert_eq!(snapshots(), Some(1));
+            let mut page = Page::default();
+            for start in 0..pages {
+                view.scan(column, &[start], None, 1, &mut page).unwrap();
+                assert_eq!(keys(&page), [start]);
+            }
+            drop(view);
+            assert_eq!(snapshots(), Some(0));
+        }
+        let view = store.view().unwrap();
+        let folder = store.folder().to_owned();
+        drop((store, database));
+        let mut page = Page::default();
+        view.scan(column, b"", None, 99, &mut page).unwrap();
+        assert_eq!(page.entries.len(), 10);
+        assert!(folder.exists());
+        drop(view);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn pages_of_a_view_may_be_asked_for_in_any_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let column = store.open_column("state").unwrap();
+        let other = store.open_column("other").unwrap();
+        for key in (0..100_u8).step_by(2) {
+            store.put(column, &[key], b"v").unwrap();
+            store.put(other, &[key + 1], b"v").unwrap();
+        }
+        let view = store.view().unwrap();
+        let read = |column, start: u8, end: u8, limit| {
+            let mut page = Page::default();
+            view.scan(column, &[start], Some(&[end]), limit, &mut page)
+                .unwrap();
+            keys(&page)
+        };
+        assert_eq!(read(column, 0, 10, 3), [0, 2, 4]);
+        assert_eq!(read(column, 5, 10, 9), [6, 8]);
+        assert_eq!(read(other, 0, 4, 9), [1, 3]);
+        // On, over a gap, within what was passed, back, and to nothing.
+        assert_eq!(read(column, 10, 12, 9), [10]);
+        assert_eq!(read(column, 20, 24, 9), [20, 22]);
+        assert_eq!(read(column, 21, 22, 9), []);
+        assert_eq!(read(column, 20, 23, 9), [20, 22]);
+        assert_eq!(read(column, 0, 3, 9), [0, 2]);
+        assert_eq!(read(column, 99, 200, 9), []);
+        assert_eq!(read(column, 100, 200, 9), []);
+        assert_eq!(read(column, 98, 200, 9), [98]);
+        assert_eq!(read(other, 4, 6, 9), [5]);
+    }
+}

@@ -101,7 +101,7 @@ fn the_budget_is_held_under_load() {
     for key in 0..16_384_u64 {
         for (store, columns) in stores.iter_mut().zip(&columns) {
             for column in columns {
-                let key = (key * 0x9E37_79B9_7F4A_7C15).to_be_bytes();
+                let key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
                 store.put(*column, &key, &value).unwrap();
                 store.get(*column, &key, &mut read).unwrap();
             }
@@ -110,7 +110,7 @@ fn the_budget_is_held_under_load() {
     }
     for (store, columns) in stores.iter().zip(&columns) {
         for key in 0..16_384_u64 {
-            let key = (key * 0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            let key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
             assert!(store.get(columns[0], &key, &mut read).unwrap());
             highest = highest.max(memory.used());
         }

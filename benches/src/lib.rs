@@ -18,6 +18,7 @@
 //! | `ratios`, `operations` | single operations |
 //! | `stalls`, `writers`, `snapshots`, `cuts`, `memory`, `capture` | everything around snapshots and memory |
 //! | `cache` | the object cache in front of a byte store |
+//! | `rocksdb` (a feature) | state over RocksDB against the bare crate |
 //! | `job`, `overhead` | a whole job; what checkpoints cost it |
 //! | `coordinator` | the coordinator's side of checkpoints of very many subtasks |
 //! | `peer` | running the peer harness and reading its lines |
@@ -35,6 +36,8 @@ pub mod overhead;
 pub mod peer;
 pub mod process;
 pub mod ratios;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 pub mod settings;
 pub mod snapshots;
 pub mod stalls;

@@ -1,4 +1,4 @@
-//! The job `flights` gives the same rows at every parallelism, on both backends, and across restores.
+//! The job `flights` gives the same rows at every parallelism, on every backend, and across restores.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod support;
@@ -7,7 +7,12 @@ use std::path::{Path, PathBuf};
 
 use support::{Worker, arg, january, rows, rows_of};
 
-const BACKENDS: [&str; 2] = ["hashmap", "reference"];
+const BACKENDS: &[&str] = &[
+    "hashmap",
+    "reference",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb",
+];
 
 #[test]
 fn the_rows_of_january_are_those_that_counting_by_hand_gives() {
@@ -54,7 +59,7 @@ fn the_rows_of_january_are_those_that_counting_by_hand_gives() {
 }
 
 #[test]
-fn january_is_the_same_at_parallelism_1_2_and_4_on_both_backends() {
+fn january_is_the_same_at_parallelism_1_2_and_4_on_every_backend() {
     same_at_every_parallelism(&january());
 }
 

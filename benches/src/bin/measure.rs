@@ -36,6 +36,7 @@ only if named:
         hang         every key rewritten while the store hangs
         coordinator  the coordinator's side of checkpoints of very many subtasks, acks simulated
         overhead     the job with a checkpoint every second and without, in turns: throughput
+        rocksdb      state over RocksDB against the bare crate (needs the feature rocksdb)
 
 BENCH_KEYS (1000000) is the number of keys, BENCH_HOT (100000) that of hot ones behind a cache, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
 BENCH_SUBTASKS (10000) and BENCH_OBJECTS (100) the coordinator's subtasks and the shared objects of each, BENCH_SECONDS (60) those of one run of the overhead,
@@ -47,7 +48,13 @@ const PARTS: [&str; 11] = [
 ];
 
 /// Parts that take long, or much memory.
-const IF_NAMED: [&str; 3] = ["hang", "coordinator", "overhead"];
+const IF_NAMED: &[&str] = &[
+    "hang",
+    "coordinator",
+    "overhead",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb",
+];
 
 fn main() -> ExitCode {
     let named: Vec<String> = std::env::args().skip(1).collect();
@@ -104,6 +111,8 @@ fn measure(part: &str) -> Result<Table> {
             let seconds = settings::number("BENCH_SECONDS", 60);
             overhead::table(n, Duration::from_secs(seconds as u64), rounds)
         }
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => benches::rocksdb::table(n, rounds),
         _ => {
             let seconds = settings::number("BENCH_HANG", 60);
             writers::hang_table(n, Duration::from_secs(seconds as u64))

@@ -332,6 +332,7 @@ mod tests {
                 vec!["--backend", "hashmop"],
                 "did you mean \"hashmap\"? known: hashmap, reference",
             ),
+            #[cfg(not(feature = "rocksdb"))]
             (vec!["--backend", "rocksdb"], "not compiled in"),
             (
                 vec!["--checkpoints", "d", "--interval", "soon"],
