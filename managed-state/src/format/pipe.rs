@@ -19,6 +19,30 @@ pub(crate) const MEMORY_LIMIT: usize = 8 << 20;
 /// Buffers that were written and wait to be filled again: memory that the process has already costs less than new one.
 const SPARE_BUFFERS: usize = 8;
 
+/// The largest buffer that is kept from one snapshot to the next.
+const SPARE_CAPACITY: usize = 2 << 20;
+
+/// Chunks up to this size are copied out of a buffer that is larger by far.
+const SMALL_CHUNK: usize = 64 << 10;
+
+/// Buffers of snapshots that are over, for the next one of any subtask: one every second would else have the system hand out, and
+/// clear, the same memory every second.
+static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+fn kept() -> MutexGuard<'static, Vec<Vec<u8>>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds buffers to those that are kept, the smaller ones of too many not.
+fn keep(kept: &mut Vec<Vec<u8>>, buffers: impl IntoIterator<Item = Vec<u8>>) {
+    let buffers = buffers.into_iter();
+    kept.extend(buffers.filter(|buffer| buffer.capacity() <= SPARE_CAPACITY));
+    if kept.len() > SPARE_BUFFERS {
+        kept.sort_unstable_by_key(|buffer| std::cmp::Reverse(buffer.capacity()));
+        kept.truncate(SPARE_BUFFERS);
+    }
+}
+
 /// The most that is read from the spill file at once.
 const READ_SIZE: u64 = 1 << 20;
 
@@ -145,22 +169,29 @@ pub(crate) struct ChunkWriter<T> {
 }
 
 impl<T> ChunkWriter<T> {
-    /// Returns an empty buffer: one that was written, or a new one with room for so many bytes.
+    /// Returns an empty buffer: one that was written, here or for an earlier snapshot, or a new one with room for so many bytes.
     pub(crate) fn buffer(&self, capacity: usize) -> Vec<u8> {
         let spare = self.shared.lock().spare.pop();
-        spare.unwrap_or_else(|| Vec::with_capacity(capacity))
+        spare
+            .or_else(|| kept().pop())
+            .unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
     /// Hands over a chunk, without waiting for the store.
     ///
     /// # Errors
     /// `Cancelled` when nobody reads any more, `Retryable` when the spill file fails.
-    pub(crate) fn send(&mut self, chunk: Vec<u8>) -> Result<()> {
+    pub(crate) fn send(&mut self, mut chunk: Vec<u8>) -> Result<()> {
         if chunk.is_empty() {
             return Ok(());
         }
         {
             let mut queue = self.shared.lock();
+            if chunk.len() <= SMALL_CHUNK && chunk.capacity() > 2 * chunk.len() {
+                // It may end up in metadata, with all the room that its buffer has.
+                let exact = chunk.as_slice().to_vec();
+                queue.keep_spare(std::mem::replace(&mut chunk, exact));
+            }
             if queue.reader_gone {
                 return Err(Error::cancelled("nobody takes the encoded bytes any more"));
             }
@@ -316,7 +347,39 @@ impl<T> Drop for ChunkReader<T> {
         queue.reader_gone = true;
         // Let go now: the encoder may hold its end for a while.
         queue.memory.clear();
-        queue.spare.clear();
         queue.spill = None;
+        let spare = std::mem::take(&mut queue.spare);
+        drop(queue);
+        keep(&mut kept(), spare);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_chunk_does_not_hold_a_large_buffer() {
+        let (mut writer, reader) = pipe::<()>(None, MEMORY_LIMIT);
+        let mut buffer = Vec::with_capacity(SPARE_CAPACITY);
+        buffer.extend_from_slice(b"a few bytes");
+        writer.send(buffer).unwrap();
+        let chunk = reader.shared.lock().memory.pop_front().unwrap();
+        assert_eq!(&chunk[..], b"a few bytes");
+        assert!(Vec::from(chunk).capacity() < 2 * SMALL_CHUNK);
+        // The buffer itself is there for the next chunk, and for a later snapshot.
+        assert_eq!(writer.buffer(0).capacity(), SPARE_CAPACITY);
+    }
+
+    #[test]
+    fn as_many_buffers_are_kept_as_one_snapshot_needs_the_largest_first() {
+        let sizes = (1..=2 * SPARE_BUFFERS).map(|i| i * 1024);
+        let mut kept = Vec::new();
+        let buffers = sizes.chain([SPARE_CAPACITY + 1]).map(Vec::with_capacity);
+        keep(&mut kept, buffers);
+        let kept: Vec<usize> = kept.iter().map(Vec::capacity).collect();
+        assert_eq!(kept.len(), SPARE_BUFFERS);
+        assert!(kept.iter().all(|capacity| *capacity > SPARE_BUFFERS * 1024));
+        assert!(!kept.contains(&(SPARE_CAPACITY + 1)));
     }
 }

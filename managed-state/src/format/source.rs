@@ -48,8 +48,10 @@ pub(super) fn encode_all(
 ) -> Result<Encoded> {
     let mut offsets = KeyGroupOffsets::new(source.range());
     let mut position = HEADER_LEN as u64;
+    let mut buffer = writer.buffer(HEADER_LEN);
+    buffer.extend_from_slice(&header(KEYED_MAGIC));
     let mut sink = Sink {
-        buffer: header(KEYED_MAGIC).to_vec(),
+        buffer,
         cancel,
         writer,
     };

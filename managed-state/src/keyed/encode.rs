@@ -123,11 +123,31 @@ fn put_behind_text<K: StateKey, N: StateKey, F: Form>(
         let (key, place) = place.split_at_mut(key);
         key[0] = (key.len() - 1 + namespace) as u8;
         key[1] = content.len() as u8;
-        key[2..].copy_from_slice(content);
+        copy_short(content, &mut key[2..]);
         let (at, place) = place.split_at_mut(namespace);
         entry.namespace.put_in_place(at);
         place[0] = value as u8;
         F::put_value(&entry.value, &mut place[1..]);
+    }
+}
+
+/// Copies bytes to a place of their size; up to 32 of them without a call, as two pieces that overlap.
+#[inline]
+fn copy_short(from: &[u8], to: &mut [u8]) {
+    #[inline]
+    fn overlapping<const N: usize>(from: &[u8], to: &mut [u8]) -> Option<()> {
+        let (first, last) = (*from.first_chunk::<N>()?, *from.last_chunk::<N>()?);
+        *to.first_chunk_mut()? = first;
+        *to.last_chunk_mut()? = last;
+        Some(())
+    }
+    let copied = match from.len() {
+        8..=16 => overlapping::<8>(from, to),
+        17..=32 => overlapping::<16>(from, to),
+        _ => None,
+    };
+    if copied.is_none() {
+        to.copy_from_slice(from);
     }
 }
 
@@ -226,6 +246,16 @@ mod tests {
                 "up to {longest} more characters, a namespace"
             );
             assert_eq!(placed.1, 300);
+        }
+    }
+
+    #[test]
+    fn copies_of_any_length_are_exact() {
+        for len in 0..80_u8 {
+            let from: Vec<u8> = (0..len).collect();
+            let mut to = vec![0xAA; from.len()];
+            copy_short(&from, &mut to);
+            assert_eq!(from, to);
         }
     }
 
