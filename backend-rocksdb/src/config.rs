@@ -119,6 +119,9 @@ pub struct MemoryConfig {
     pub per_slot: Option<u64>,
     /// Part of the budget for write buffers (`memory.write-buffer-ratio`), between 0 and 1.
     pub write_buffer_ratio: f64,
+    /// Part of the budget for live objects in front of the databases (`memory.object-cache-ratio`), from 0, which is none, to
+    /// below 1; the other parts are of what is left.
+    pub object_ratio: f64,
     /// Whether index and filter are split in two levels, of which only the upper must be in memory
     /// (`memory.partitioned-index-filters`).
     pub partitioned_index: bool,
@@ -136,6 +139,7 @@ impl Default for MemoryConfig {
             per_process: Self::DEFAULT_BYTES,
             per_slot: None,
             write_buffer_ratio: 0.5,
+            object_ratio: 0.0,
             partitioned_index: false,
         }
     }

@@ -33,6 +33,7 @@ table! {
     "memory.fixed-per-slot" => |c, given| c.memory.per_slot = Some(given.bytes(1)?);
     "memory.fixed-per-tm" => |c, given| c.memory.per_process = given.bytes(1)?;
     "memory.write-buffer-ratio" => |c, given| c.memory.write_buffer_ratio = given.part()?;
+    "memory.object-cache-ratio" => |c, given| c.memory.object_ratio = given.part_or_none()?;
     "memory.partitioned-index-filters" => |c, given| c.memory.partitioned_index = given.flag()?;
     "thread.num" => |c, given| c.threads = Some(given.number(1, 1_024)?);
     "files.open" => |c, given| c.open_files = Some(given.number(-1, i32::MAX)?);
@@ -219,6 +220,13 @@ impl<'a> Given<'a> {
         match self.text.parse() {
             Ok(number) if number > 0.0 && number < 1.0 => Ok(number),
             _ => Err(self.refuse("it must be above 0 and below 1")),
+        }
+    }
+
+    fn part_or_none(self) -> Result<f64> {
+        match self.text.parse() {
+            Ok(number) if (0.0..1.0).contains(&number) => Ok(number),
+            _ => Err(self.refuse("it must be 0, for none, or above it and below 1")),
         }
     }
 

@@ -70,7 +70,7 @@ pub use config::{
 #[cfg(feature = "rocksdb")]
 pub use gauges::NativeGauge;
 #[cfg(feature = "rocksdb")]
-pub use memory::{MemoryShare, SharedMemory};
+pub use memory::SharedMemory;
 #[cfg(feature = "rocksdb")]
 pub use rocksdb;
 #[cfg(feature = "rocksdb")]

@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rocksdb::{Cache, LruCacheOptions, WriteBufferManager};
+use state_api::ObjectCacheBudget;
 
 use crate::config::MemoryConfig;
 
@@ -17,18 +18,25 @@ pub struct SharedMemory {
     cache: Cache,
     write_buffers: WriteBufferManager,
     write_buffer_limit: usize,
-    /// Bytes that were taken out of the cache by [`share`](Self::share).
-    shared: Mutex<usize>,
-    capacity: usize,
+    objects: Option<Arc<ObjectCacheBudget>>,
 }
 
 impl SharedMemory {
     /// Creates a budget of `total` bytes, with `write_buffer_ratio` (between 0 and 1) of it for write buffers.
     #[must_use]
     pub fn new(total: u64, write_buffer_ratio: f64) -> Arc<Self> {
+        Self::with_objects(total, write_buffer_ratio, 0.0)
+    }
+
+    /// Creates a budget of `total` bytes of which `object_ratio` (from 0 to below 1) is for live objects in front of the
+    /// databases, and `write_buffer_ratio` (between 0 and 1) of the rest for write buffers.
+    #[must_use]
+    pub fn with_objects(total: u64, write_buffer_ratio: f64, object_ratio: f64) -> Arc<Self> {
+        let objects = (total as f64 * object_ratio.clamp(0.0, 1.0)) as u64;
+        let rest = total - objects.min(total);
         let ratio = write_buffer_ratio.clamp(0.0, 1.0);
-        let capacity = (total as f64 * (3.0 - ratio) / 3.0) as usize;
-        let write_buffer_limit = (total as f64 * 2.0 * ratio / 3.0) as usize;
+        let capacity = (rest as f64 * (3.0 - ratio) / 3.0) as usize;
+        let write_buffer_limit = (rest as f64 * 2.0 * ratio / 3.0) as usize;
         let mut options = LruCacheOptions::default();
         options.set_capacity(capacity);
         options.set_num_shard_bits(shard_bits(capacity));
@@ -43,8 +51,8 @@ impl SharedMemory {
             cache,
             write_buffers,
             write_buffer_limit,
-            shared: Mutex::default(),
-            capacity,
+            objects: (objects > 0)
+                .then(|| ObjectCacheBudget::new(usize::try_from(objects).unwrap_or(usize::MAX))),
         })
     }
 
@@ -54,10 +62,11 @@ impl SharedMemory {
         self.total
     }
 
-    /// Returns the bytes in use: blocks in the cache, and write buffers, which are charged to it.
+    /// Returns the bytes in use: blocks in the cache, write buffers, which are charged to it, and live objects.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.cache.get_usage() + self.shared()
+        let objects = self.objects.as_ref().map_or(0, |objects| objects.drawn());
+        self.cache.get_usage() + objects
     }
 
     /// Returns the bytes of write buffers.
@@ -72,22 +81,10 @@ impl SharedMemory {
         self.write_buffer_limit
     }
 
-    /// Takes part of the block cache's bytes for something else, such as a cache of objects, until the share is dropped; at
-    /// most half of the cache, and what other shares leave of that.
+    /// Returns the part of the budget that live objects in front of the databases may take, if there is one.
     #[must_use]
-    pub fn share(self: &Arc<Self>, bytes: usize) -> MemoryShare {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = bytes.min((self.capacity / 2).saturating_sub(*shared));
-        *shared += bytes;
-        self.cache.clone().set_capacity(self.capacity - *shared);
-        MemoryShare {
-            memory: Arc::clone(self),
-            bytes,
-        }
-    }
-
-    fn shared(&self) -> usize {
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn objects(&self) -> Option<&Arc<ObjectCacheBudget>> {
+        self.objects.as_ref()
     }
 
     pub(crate) fn cache(&self) -> &Cache {
@@ -114,38 +111,14 @@ fn shard_bits(capacity: usize) -> i32 {
     shards.ilog2().cast_signed()
 }
 
-/// A part of a [`SharedMemory`] that something else than the block cache uses; given back when dropped.
-#[derive(Debug)]
-pub struct MemoryShare {
-    memory: Arc<SharedMemory>,
-    bytes: usize,
-}
-
-impl MemoryShare {
-    /// Returns the bytes of the share, which may be fewer than were asked for.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for MemoryShare {
-    fn drop(&mut self) {
-        let memory = &self.memory;
-        let mut shared = memory.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        *shared -= self.bytes;
-        memory.cache.clone().set_capacity(memory.capacity - *shared);
-    }
-}
-
 /// The budgets of a factory, one for each way to configure it; a budget ends with the last database that draws on it.
 #[derive(Debug, Default)]
 pub(crate) struct Budgets {
     open: Mutex<BTreeMap<BudgetKey, Weak<SharedMemory>>>,
 }
 
-/// Bytes, write buffer ratio as bits, and the subtask number if each has its own.
-type BudgetKey = (u64, u64, Option<u32>);
+/// Bytes, the ratios of write buffers and objects as bits, and the subtask number if each has its own.
+type BudgetKey = (u64, [u64; 2], Option<u32>);
 
 impl Budgets {
     /// Returns the budget that a database of a subtask draws on; `None` if memory is not shared.
@@ -155,13 +128,15 @@ impl Budgets {
             None if config.managed => (config.per_process, None),
             None => return None,
         };
-        let key = (total, config.write_buffer_ratio.to_bits(), slot);
+        let ratios = [config.write_buffer_ratio, config.object_ratio];
+        let key = (total, ratios.map(f64::to_bits), slot);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, budget| budget.strong_count() > 0);
         if let Some(budget) = open.get(&key).and_then(Weak::upgrade) {
             return Some(budget);
         }
-        let budget = SharedMemory::new(total, config.write_buffer_ratio);
+        let budget =
+            SharedMemory::with_objects(total, config.write_buffer_ratio, config.object_ratio);
         open.insert(key, Arc::downgrade(&budget));
         Some(budget)
     }

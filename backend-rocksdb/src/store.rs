@@ -9,8 +9,8 @@ use rocksdb::{
     WriteBatch as NativeBatch, WriteOptions,
 };
 use state_api::{
-    BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, Page, Result, ValueFilter,
-    WriteBatch, unknown_column,
+    BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, ObjectCacheBudget, Page, Result,
+    ValueFilter, WriteBatch, unknown_column,
 };
 
 use crate::config::RocksDbConfig;
@@ -487,6 +487,10 @@ impl ByteStore for RocksDbStore {
             .db()
             .set_options_cf(cell.handle(), &periodic)
             .map_err(|error| self.broken("set options", Some(cell), error))
+    }
+
+    fn object_cache(&self) -> Option<Arc<ObjectCacheBudget>> {
+        self.memory().and_then(|memory| memory.objects().cloned())
     }
 
     fn view(&mut self) -> Result<Box<dyn ByteView>> {

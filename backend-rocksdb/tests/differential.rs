@@ -1,4 +1,5 @@
-//! One long random run on `hashmap` and on RocksDB at once: every answer, and now and then all of the state, must be the same.
+//! One long random run on `hashmap`, on RocksDB and on RocksDB behind a cache of objects at once: every answer, and now and then
+//! all of the state, must be the same.
 //!
 //! `HOLDFAST_CASES` is the number of thousands of operations (20 unless set; 10000 for the long form), `HOLDFAST_SEED` says which.
 #![allow(
@@ -162,6 +163,22 @@ fn operate(job: &mut Job<u64, Tokens>, kind: u64, key: u64, number: u64) -> Stri
 
 const KINDS: u64 = 26;
 
+/// Asks each job the same; all must answer as the first does.
+fn same<A: PartialEq + std::fmt::Debug>(
+    jobs: &mut [Job<u64, Tokens>],
+    mut ask: impl FnMut(usize, &mut Job<u64, Tokens>) -> A,
+    what: impl Fn() -> String,
+) {
+    let mut answers = jobs
+        .iter_mut()
+        .enumerate()
+        .map(|(which, job)| ask(which, job));
+    let first = answers.next().unwrap();
+    for (other, answer) in answers.enumerate() {
+        assert_eq!(first, answer, "backend {}: {}", other + 1, what());
+    }
+}
+
 #[test]
 fn a_long_run_on_hashmap_and_rocksdb_gives_the_same() {
     let settings = Settings::from_env_or(20);
@@ -171,17 +188,23 @@ fn a_long_run_on_hashmap_and_rocksdb_gives_the_same() {
         settings.seed, settings.cases
     );
     let mut random = Random(settings.seed);
-    // Little memory: state is written to files and compacted all the time.
-    let rocksdb = RocksDbBackend::new()
-        .with_memory(SharedMemory::new(8 << 20, 0.5))
-        .with_options(|options, state| {
-            if state.is_some() {
-                options.set_write_buffer_size(256 << 10);
-                options.set_target_file_size_base(256 << 10);
-                options.set_max_bytes_for_level_base(1 << 20);
-            }
-        });
-    let factories: [Arc<dyn BackendFactory>; 2] = [Arc::new(HashMapBackend), Arc::new(rocksdb)];
+    // Little memory: state is written to files and compacted, and objects are given up, all the time.
+    let rocksdb = |object_ratio| {
+        RocksDbBackend::new()
+            .with_memory(SharedMemory::with_objects(8 << 20, 0.5, object_ratio))
+            .with_options(|options, state| {
+                if state.is_some() {
+                    options.set_write_buffer_size(256 << 10);
+                    options.set_target_file_size_base(256 << 10);
+                    options.set_max_bytes_for_level_base(1 << 20);
+                }
+            })
+    };
+    let factories: [Arc<dyn BackendFactory>; 3] = [
+        Arc::new(HashMapBackend),
+        Arc::new(rocksdb(0.0)),
+        Arc::new(rocksdb(0.03)),
+    ];
     let setups: Vec<Setup> = factories
         .into_iter()
         .map(|factory| Setup::new(factory, Mode::Direct).unwrap())
@@ -190,41 +213,44 @@ fn a_long_run_on_hashmap_and_rocksdb_gives_the_same() {
         setups.iter().map(|setup| setup.start(register)).collect();
     for operation in 0..operations {
         let (kind, key, number) = (random.below(KINDS), random.below(KEYS), random.next());
-        let [live, bytes] = [0, 1].map(|which| operate(&mut jobs[which], kind, key, number));
-        assert_eq!(
-            live, bytes,
-            "operation {operation}: kind {kind}, key {key}, number {number}"
+        same(
+            &mut jobs,
+            |_, job| operate(job, kind, key, number),
+            || format!("operation {operation}: kind {kind}, key {key}, number {number}"),
         );
         if operation % 500 == 499 {
             for setup in &setups {
                 setup.clock.advance(37);
             }
             let up_to = random.below(100_000) as i64;
-            let [live, bytes] = [0, 1].map(|which| {
-                let mut fired = jobs[which]
-                    .fire::<()>(|tokens| tokens.due.erase::<u64>(), up_to)
-                    .concat();
+            let fire = |_, job: &mut Job<u64, Tokens>| {
+                let fired = job.fire::<()>(|tokens| tokens.due.erase::<u64>(), up_to);
+                let mut fired = fired.concat();
                 fired.sort_unstable();
                 fired
+            };
+            same(&mut jobs, fire, || {
+                format!("timers up to {up_to} after operation {operation}")
             });
-            assert_eq!(
-                live, bytes,
-                "timers up to {up_to} after operation {operation}"
-            );
         }
         if operation % BETWEEN == BETWEEN - 1 || operation == operations - 1 {
             let savepoints: Vec<Checkpoint> = jobs
                 .iter_mut()
                 .map(|job| job.snapshot(SnapshotKind::CanonicalSavepoint))
                 .collect();
-            let [live, bytes] =
-                [0, 1].map(|which| dump(&savepoints[which], &*setups[which].storage).unwrap());
-            assert_eq!(live, bytes, "savepoints after operation {operation}");
+            let dumped = |which: usize, _: &mut Job<u64, Tokens>| {
+                dump(&savepoints[which], &*setups[which].storage).unwrap()
+            };
+            same(&mut jobs, dumped, || {
+                format!("savepoints after operation {operation}")
+            });
             // RocksDB goes on from its own savepoint, at another parallelism.
-            let parallelism = 1 + random.below(3) as u32;
-            jobs[1] = setups[1]
-                .restore(&savepoints[1], parallelism, register)
-                .unwrap();
+            for which in [1, 2] {
+                let parallelism = 1 + random.below(3) as u32;
+                jobs[which] = setups[which]
+                    .restore(&savepoints[which], parallelism, register)
+                    .unwrap();
+            }
         }
     }
 }

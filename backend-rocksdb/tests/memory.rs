@@ -68,17 +68,27 @@ fn k_264_k_266_k_267_databases_with_the_same_settings_share_one_budget() {
 }
 
 #[test]
-fn a_share_takes_from_the_cache_and_gives_back() {
-    let memory = SharedMemory::new(32 << 20, 0.5);
-    let share = memory.share(8 << 20);
-    assert_eq!(share.bytes(), 8 << 20);
-    // Half of the cache stays for blocks.
-    let rest = memory.share(usize::MAX);
-    assert!(rest.bytes() < 8 << 20, "{rest:?}");
-    assert_eq!(memory.used(), share.bytes() + rest.bytes());
-    drop((share, rest));
-    assert_eq!(memory.used(), 0);
-    assert!(memory.share(usize::MAX).bytes() > 12 << 20);
+fn live_objects_have_their_part_of_the_budget_if_one_is_configured() {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = RocksDbBackend::new();
+    assert!(open(&backend, dir.path(), 0, &[]).object_cache().is_none());
+    let options = [
+        ("memory.fixed-per-tm", "64mb"),
+        ("memory.object-cache-ratio", "0.25"),
+    ];
+    let (one, two) = (
+        open(&backend, dir.path(), 0, &options),
+        open(&backend, dir.path(), 1, &options),
+    );
+    let (objects, same) = (one.object_cache().unwrap(), two.object_cache().unwrap());
+    assert!(Arc::ptr_eq(&objects, &same));
+    assert_eq!(objects.capacity(), 16 << 20);
+    let memory = one.memory().unwrap();
+    // Of the 48 MiB that are left, a third.
+    assert_eq!(memory.write_buffer_limit(), 16 << 20);
+    let before = memory.used();
+    assert!(objects.draw(1 << 20));
+    assert_eq!(memory.used(), before + (1 << 20));
 }
 
 #[test]
