@@ -94,6 +94,8 @@ fn live_objects_have_their_part_of_the_budget_if_one_is_configured() {
 #[test]
 fn the_budget_is_held_under_load() {
     const BUDGET: u64 = 24 << 20;
+    /// Of each of six columns, with values of 1 KiB.
+    const KEYS: u64 = 8_192;
     let dir = tempfile::tempdir().unwrap();
     let backend = RocksDbBackend::new().with_memory(SharedMemory::new(BUDGET, 0.5));
     let mut stores: Vec<_> = (0..2)
@@ -107,8 +109,8 @@ fn the_budget_is_held_under_load() {
     let value = [3; 1 << 10];
     let mut highest = 0;
     let mut read = Vec::new();
-    // 96 MiB through a budget of 24.
-    for key in 0..16_384_u64 {
+    // 48 MiB through a budget of 24.
+    for key in 0..KEYS {
         for (store, columns) in stores.iter_mut().zip(&columns) {
             for column in columns {
                 let key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
@@ -119,7 +121,7 @@ fn the_budget_is_held_under_load() {
         highest = highest.max(memory.used());
     }
     for (store, columns) in stores.iter().zip(&columns) {
-        for key in 0..16_384_u64 {
+        for key in 0..KEYS {
             let key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
             assert!(store.get(columns[0], &key, &mut read).unwrap());
             highest = highest.max(memory.used());
