@@ -16,8 +16,14 @@ pub(crate) fn is_empty_range(start: &[u8], end: Option<&[u8]>) -> bool {
 
 /// Returns read options for a range, which RocksDB then never looks past.
 pub(crate) fn bounded(start: &[u8], end: Option<&[u8]>) -> ReadOptions {
-    let mut options = ReadOptions::default();
+    let mut options = ending(end);
     options.set_iterate_lower_bound(start);
+    options
+}
+
+/// Returns read options for a range that is read forwards from where it is sought, and never past its end.
+pub(crate) fn ending(end: Option<&[u8]>) -> ReadOptions {
+    let mut options = ReadOptions::default();
     if let Some(end) = end {
         options.set_iterate_upper_bound(end);
     }

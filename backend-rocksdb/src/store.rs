@@ -429,7 +429,7 @@ impl ByteStore for RocksDbStore {
             page.entries.clear();
             return Ok(());
         }
-        let options = pages::bounded(start, end);
+        let options = pages::ending(end);
         let mut iter = self
             .database
             .db()

@@ -19,6 +19,7 @@
 //! | `stalls`, `writers`, `snapshots`, `cuts`, `memory`, `capture` | everything around snapshots and memory |
 //! | `cache` | the object cache in front of a byte store |
 //! | `rocksdb` (a feature) | state over RocksDB against the bare crate |
+//! | `rocksdb_memory` (a feature) | resident memory of state over RocksDB |
 //! | `job`, `overhead` | a whole job; what checkpoints cost it |
 //! | `coordinator` | the coordinator's side of checkpoints of very many subtasks |
 //! | `peer` | running the peer harness and reading its lines |
@@ -38,6 +39,8 @@ pub mod process;
 pub mod ratios;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb_memory;
 pub mod settings;
 pub mod snapshots;
 pub mod stalls;

@@ -3,11 +3,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use backend_rocksdb::rocksdb::{
-    ColumnFamily, DBCommon, DBWithThreadMode, MergeOperands, Options, ReadOptions, SingleThreaded,
+    ColumnFamily, DBWithThreadMode, MergeOperands, Options, ReadOptions, SingleThreaded,
     WriteOptions,
 };
 use backend_rocksdb::{RocksDbBackend, SharedMemory};
-use managed_state::keyed::{KeyedContext, KeyedStates, ListState, MapState, ValueState};
+use managed_state::keyed::{KeyedContext, KeyedStates, ListState, MapState, ValueState, ValueView};
 use state_api::access::{ListAccess, MapAccess, ValueAccess};
 use state_api::{
     BackendContext, Error, JobId, KeyGroupRange, KeyedBackend, MaxParallelism, OperatorUid, Result,
@@ -20,10 +20,12 @@ use crate::workload::{INSERT_SEED, KEY_GROUPS, PROBE_SEED, mix64, order};
 
 /// Entries of a map, and elements of a list, under each key.
 const ENTRIES: u64 = 10;
-/// The memory of either side.
-const MEMORY: u64 = 256 << 20;
+/// Keys that are looked up at once.
+const BATCH: usize = 64;
+/// The memory of either side: for all of a million keys, and for a part of them.
+const BUDGETS: [u64; 2] = [256 << 20, 32 << 20];
 
-const OPERATIONS: [&str; 8] = [
+const OPERATIONS: [&str; 9] = [
     "value put",
     "value get",
     "value get in batches",
@@ -32,6 +34,7 @@ const OPERATIONS: [&str; 8] = [
     "map put",
     "map get",
     "map iterate, per entry",
+    "value read-modify-write in batches",
 ];
 
 type Bare = DBWithThreadMode<SingleThreaded>;
@@ -54,32 +57,37 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::retryable("the bare database failed").caused_by(error)
 }
 
+pub(crate) fn context(local_dir: &Path) -> Result<BackendContext> {
+    let max = MaxParallelism::new(KEY_GROUPS)?;
+    let subtask = Subtask {
+        index: 0,
+        parallelism: 1,
+    };
+    let range: KeyGroupRange = max.range_of(subtask)?;
+    Ok(BackendContext {
+        job: JobId::new("bench")?,
+        operator: OperatorUid::new("bench")?,
+        subtask,
+        max_parallelism: max,
+        range,
+        local_dir: local_dir.to_owned(),
+        clock: Arc::new(SystemClock),
+        options: std::collections::BTreeMap::new(),
+    })
+}
+
 impl Facade {
-    fn open(dir: &Path) -> Result<(Self, Captured)> {
+    /// Opens states with a budget of their own, and says with which options.
+    fn open(dir: &Path, memory: u64) -> Result<(Self, Captured)> {
         let captured: Arc<Mutex<[Option<Options>; 2]>> = Arc::default();
         let hook = Arc::clone(&captured);
         let backend = RocksDbBackend::new()
-            .with_memory(SharedMemory::new(MEMORY, 0.5))
+            .with_memory(SharedMemory::new(memory, 0.5))
             .with_options(move |options, state| {
                 let mut captured = hook.lock().unwrap_or_else(PoisonError::into_inner);
                 captured[usize::from(state.is_some())] = Some(options.clone());
             });
-        let max = MaxParallelism::new(KEY_GROUPS)?;
-        let subtask = Subtask {
-            index: 0,
-            parallelism: 1,
-        };
-        let range: KeyGroupRange = max.range_of(subtask)?;
-        let store = backend.open(&BackendContext {
-            job: JobId::new("bench")?,
-            operator: OperatorUid::new("bench")?,
-            subtask,
-            max_parallelism: max,
-            range,
-            local_dir: dir.to_owned(),
-            clock: Arc::new(SystemClock),
-            options: std::collections::BTreeMap::new(),
-        })?;
+        let store = backend.open(&context(dir)?)?;
         let cx = KeyedContext::single(KEY_GROUPS, Arc::new(SystemClock))?;
         let mut states = KeyedStates::new(KeyedBackend::Bytes(Box::new(store)), cx)?;
         let facade = Self {
@@ -111,18 +119,10 @@ impl Facade {
             }
             2 => {
                 let read = |value: Option<&u64>| value.copied().unwrap_or_default();
-                for keys in probes.chunks(64) {
-                    let hashes: Vec<_> = keys.iter().map(|key| self.states.hash(key)).collect();
-                    self.states
-                        .prefetch(keys.iter().zip(hashes.iter().copied()));
-                    for (key, hash) in keys.iter().zip(hashes) {
-                        sum ^= self
-                            .states
-                            .at_hashed(key, hash)
-                            .value(self.value)
-                            .with(read)?;
-                    }
-                }
+                self.in_batches(probes, |mut value| {
+                    sum ^= value.with(read)?;
+                    Ok(())
+                })?;
             }
             3 => {
                 for key in probes {
@@ -152,7 +152,7 @@ impl Facade {
                     }
                 }
             }
-            _ => {
+            7 => {
                 for key in few(probes) {
                     self.states.at(key).map(self.map).for_each(|_, value| {
                         sum ^= value;
@@ -160,8 +160,26 @@ impl Facade {
                     })?;
                 }
             }
+            _ => self.in_batches(probes, |mut value| value.update(|value| *value += 1))?,
         }
         Ok(sum)
+    }
+
+    /// Goes through keys as the runtime does.
+    fn in_batches(
+        &mut self,
+        keys: &[u64],
+        mut f: impl FnMut(ValueView<'_, u64, (), u64>) -> Result<()>,
+    ) -> Result<()> {
+        for keys in keys.chunks(BATCH) {
+            let hashes: Vec<_> = keys.iter().map(|key| self.states.hash(key)).collect();
+            self.states
+                .prefetch(keys.iter().zip(hashes.iter().copied()));
+            for (key, hash) in keys.iter().zip(hashes) {
+                f(self.states.at_hashed(key, hash).value(self.value))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -210,7 +228,8 @@ fn open_bare(dir: &Path, captured: &Captured) -> Result<Bare> {
 }
 
 fn column<'a>(db: &'a Bare, name: &str) -> Result<&'a ColumnFamily> {
-    DBCommon::cf_handle(db, name).ok_or_else(|| Error::bug("a column is missing"))
+    db.cf_handle(name)
+        .ok_or_else(|| Error::bug("a column is missing"))
 }
 
 fn run_bare(db: &Bare, operation: usize, keys: &[u64], probes: &[u64]) -> Result<u64> {
@@ -245,7 +264,7 @@ fn run_bare(db: &Bare, operation: usize, keys: &[u64], probes: &[u64]) -> Result
             }
         }
         2 => {
-            for keys in probes.chunks(64) {
+            for keys in probes.chunks(BATCH) {
                 let keys = keys.iter().map(|key| stored(*key));
                 for found in db.batched_multi_get_pinned_cf_opt(value, keys, false, &read) {
                     if let Some(found) = found.map_err(failed)? {
@@ -294,7 +313,7 @@ fn run_bare(db: &Bare, operation: usize, keys: &[u64], probes: &[u64]) -> Result
                 }
             }
         }
-        _ => {
+        7 => {
             for key in few(probes) {
                 let start = stored(*key);
                 let mut options = ReadOptions::default();
@@ -306,6 +325,19 @@ fn run_bare(db: &Bare, operation: usize, keys: &[u64], probes: &[u64]) -> Result
                     iter.next();
                 }
                 iter.status().map_err(failed)?;
+            }
+        }
+        _ => {
+            for keys in probes.chunks(BATCH) {
+                let stored: Vec<_> = keys.iter().map(|key| stored(*key)).collect();
+                let values = db.batched_multi_get_pinned_cf_opt(value, &stored, false, &read);
+                for (key, found) in stored.iter().zip(values) {
+                    let found = found.map_err(failed)?;
+                    let was = found.as_deref().map(number).transpose()?;
+                    let sum = was.unwrap_or_default() + 1;
+                    db.put_cf_opt(value, key, sum.to_le_bytes(), &write)
+                        .map_err(failed)?;
+                }
             }
         }
     }
@@ -326,28 +358,56 @@ pub fn table(n: usize, rounds: usize) -> Result<Table> {
         probes.sort_by_key(|key| !filled.contains(key));
         probes
     };
-    let mut ours: [Vec<f64>; OPERATIONS.len()] = Default::default();
-    let mut bare: [Vec<f64>; OPERATIONS.len()] = Default::default();
+    let mut table = Table::new(
+        format!(
+            "State over RocksDB, {n} keys, {KEY_GROUPS} key groups, ns per operation, {rounds} alternations"
+        ),
+        &["operation", "facade", "bare crate", "facade ÷ bare"],
+    );
+    for memory in BUDGETS {
+        let [ours, bare] = alternate(memory, &keys, &probes, rounds)?;
+        for (operation, (ours, bare)) in OPERATIONS.iter().zip(ours.iter().zip(&bare)) {
+            let ns = |all: &[f64]| format!("{:.0}", Spread::of(all.to_vec()).median);
+            let ratio = Spread::of(ours.iter().zip(bare).map(|(a, b)| a / b).collect());
+            table.row([
+                format!("{operation}, {} MiB", memory >> 20),
+                ns(ours),
+                ns(bare),
+                format!("{ratio:.2}"),
+            ]);
+        }
+    }
+    Ok(table)
+}
+
+/// Nanoseconds of each operation and round.
+type Times = [Vec<f64>; OPERATIONS.len()];
+
+fn alternate(memory: u64, keys: &[u64], probes: &[u64], rounds: usize) -> Result<[Times; 2]> {
+    let mut times: [Times; 2] = Default::default();
     for round in 0..=rounds {
         let dir = tempfile::tempdir()
             .map_err(|e| Error::retryable("no temporary folder").caused_by(e))?;
-        let (mut facade, captured) = Facade::open(dir.path())?;
+        let (mut facade, _) = Facade::open(dir.path(), memory)?;
+        // The bare database has a budget of its own, too.
+        let spare = dir.path().join("spare");
+        let captured = Facade::open(&spare, memory)?.1;
         let db = open_bare(&dir.path().join("bare"), &captured)?;
         for operation in 0..OPERATIONS.len() {
             let mut sums = [Ok(0), Ok(0)];
             // Every round begins with the other one of the two.
             for turn in 0..2 {
                 let which = (round + turn) % 2;
-                let ns = ns_per_op(n, || {
+                let ns = ns_per_op(keys.len(), || {
                     sums[which] = match which {
-                        0 => facade.run(operation, &keys, &probes),
-                        _ => run_bare(&db, operation, &keys, &probes),
+                        0 => facade.run(operation, keys, probes),
+                        _ => run_bare(&db, operation, keys, probes),
                     };
                     0
                 });
                 // The first round warms up.
                 if round > 0 {
-                    [&mut ours, &mut bare][which][operation].push(ns);
+                    times[which][operation].push(ns);
                 }
             }
             let [found, expected] = sums;
@@ -357,21 +417,5 @@ pub fn table(n: usize, rounds: usize) -> Result<Table> {
             }
         }
     }
-    let mut table = Table::new(
-        format!(
-            "State over RocksDB, {n} keys, {KEY_GROUPS} key groups, ns per operation, {rounds} alternations"
-        ),
-        &["operation", "facade", "bare crate", "facade ÷ bare"],
-    );
-    for (operation, (ours, bare)) in OPERATIONS.iter().zip(ours.iter().zip(&bare)) {
-        let ns = |all: &[f64]| format!("{:.0}", Spread::of(all.to_vec()).median);
-        let ratio = Spread::of(ours.iter().zip(bare).map(|(a, b)| a / b).collect());
-        table.row([
-            (*operation).to_owned(),
-            ns(ours),
-            ns(bare),
-            format!("{ratio:.2}"),
-        ]);
-    }
-    Ok(table)
+    Ok(times)
 }

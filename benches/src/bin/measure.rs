@@ -37,9 +37,11 @@ only if named:
         coordinator  the coordinator's side of checkpoints of very many subtasks, acks simulated
         overhead     the job with a checkpoint every second and without, in turns: throughput
         rocksdb      state over RocksDB against the bare crate (needs the feature rocksdb)
+        rocksdb-memory  resident memory of state over RocksDB that is much larger than its budget (needs the feature rocksdb)
 
 BENCH_KEYS (1000000) is the number of keys, BENCH_HOT (100000) that of hot ones behind a cache, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
 BENCH_SUBTASKS (10000) and BENCH_OBJECTS (100) the coordinator's subtasks and the shared objects of each, BENCH_SECONDS (60) those of one run of the overhead,
+BENCH_MEGABYTES (1024) and BENCH_BUDGET (64) the MiB of state over RocksDB and of its memory,
 TMPDIR the place for snapshots.";
 
 const PARTS: [&str; 11] = [
@@ -54,6 +56,8 @@ const IF_NAMED: &[&str] = &[
     "overhead",
     #[cfg(feature = "rocksdb")]
     "rocksdb",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-memory",
 ];
 
 fn main() -> ExitCode {
@@ -113,6 +117,12 @@ fn measure(part: &str) -> Result<Table> {
         }
         #[cfg(feature = "rocksdb")]
         "rocksdb" => benches::rocksdb::table(n, rounds),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb-memory" => {
+            let megabytes = settings::number("BENCH_MEGABYTES", 1 << 10);
+            let budget = settings::number("BENCH_BUDGET", 64);
+            benches::rocksdb_memory::table(megabytes, (budget as u64) << 20)
+        }
         _ => {
             let seconds = settings::number("BENCH_HANG", 60);
             writers::hang_table(n, Duration::from_secs(seconds as u64))

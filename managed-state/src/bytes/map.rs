@@ -11,6 +11,8 @@ use crate::format::split_timestamp;
 
 /// Entries read at once while going through a map.
 const PAGE: usize = 128;
+/// Bytes of a page up to which its vectors are kept for the next one.
+const KEPT_PAGE: usize = 64 << 10;
 
 /// How map keys are encoded.
 pub trait MapKeys<MK>: 'static {
@@ -129,15 +131,19 @@ impl<'a, MK: StateKey, MV: StateType, C: MapKeys<MK>> ByteEntries<'a, MK, MV, C>
             let mut batch = WriteBatch::default();
             let mut outcome = Ok(());
             let mut replacement = Vec::new();
-            for (key, value) in page.entries.drain(..) {
+            // The page keeps its vectors, to be filled again.
+            for (key, value) in &mut page.entries {
                 let map_key = key.get(self.at.composite_len()..).unwrap_or_default();
-                match f(&self.at, map_key, &value, &mut replacement) {
+                match f(&self.at, map_key, value, &mut replacement) {
                     Ok(Verdict::Keep) => {}
-                    Ok(Verdict::Remove) => batch.entries.push(BatchEntry::Delete(column, key)),
+                    Ok(Verdict::Remove) => {
+                        let key = std::mem::take(key);
+                        batch.entries.push(BatchEntry::Delete(column, key));
+                    }
                     Ok(Verdict::Replace) => {
                         batch.entries.push(BatchEntry::Put(
                             column,
-                            key,
+                            std::mem::take(key),
                             std::mem::take(&mut replacement),
                         ));
                     }
@@ -155,6 +161,10 @@ impl<'a, MK: StateKey, MV: StateType, C: MapKeys<MK>> ByteEntries<'a, MK, MV, C>
             if !full {
                 break;
             }
+        }
+        let held = |(key, value): &(Vec<u8>, Vec<u8>)| key.capacity() + value.capacity();
+        if page.entries.iter().map(held).sum::<usize>() > KEPT_PAGE {
+            page.entries.clear();
         }
         self.at.state.page = page;
         Ok(())
