@@ -10,6 +10,7 @@ use crate::database::Database;
 use crate::folder::InstanceFolder;
 use crate::gauges::Gauges;
 use crate::memory::{Budgets, SharedMemory};
+use crate::snapshot::Native;
 use crate::store::RocksDbStore;
 use crate::tuning::{OptionsHook, Tuning};
 
@@ -84,7 +85,8 @@ impl RocksDbBackend {
             )
         });
         let tuning = Tuning::new(config, memory, self.hook.clone(), Arc::clone(&cx.clock));
-        RocksDbStore::new(Database::open(folder, path, tuning)?, gauges)
+        let native = Native::new(cx.range, cx.max_parallelism.prefix_len());
+        RocksDbStore::new(Database::open(folder, path, tuning)?, gauges, native)
     }
 }
 

@@ -49,6 +49,13 @@ pub struct RocksDbConfig {
     pub periodic_compaction: Option<Duration>,
     /// Values that a compaction looks at between two looks at the clock (`compaction.filter.query-time-after-num-entries`).
     pub clock_every: u64,
+    /// Whether files that compactions write end where a key group does, or with more than 128 key groups where every 256th does
+    /// (`compaction.cut-at-key-groups`): less is fetched and rewritten when the parallelism changes, and small states are in
+    /// more and smaller files.
+    pub cut_at_key_groups: bool,
+    /// Whether checkpoints are files that earlier ones may have written already (`incremental`, which follows
+    /// `execution.checkpointing.incremental`); otherwise each holds everything, in the canonical format.
+    pub incremental: bool,
     /// Objects of a snapshot that are moved at once (`checkpoint.transfer.thread.num`).
     pub transfers: usize,
     /// Bytes of a batch when state is written entry by entry at restore (`write-batch-size`); 0 for 500 entries.
@@ -85,6 +92,8 @@ impl Default for RocksDbConfig {
             bloom_filter: None,
             periodic_compaction: Some(Duration::from_secs(30 * 86_400)),
             clock_every: 1_000,
+            cut_at_key_groups: false,
+            incremental: false,
             transfers: 4,
             write_batch_size: 2 << 20,
             restore_overlap: 0.0,

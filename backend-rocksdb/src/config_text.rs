@@ -42,6 +42,7 @@ table! {
     "log.max-file-size" => |c, given| c.log.file_size = given.size(0)?;
     "log.level" => |c, given| c.log.level = given.word(LEVELS)?;
     "compaction.style" => |c, given| c.compaction = Some(given.compaction()?);
+    "compaction.cut-at-key-groups" => |c, given| c.cut_at_key_groups = given.flag()?;
     "compaction.level.use-dynamic-size" => |c, given| c.dynamic_levels = Some(given.flag()?);
     "compaction.level.target-file-size-base" => |c, given| c.target_file_size = Some(given.bytes(1)?);
     "compaction.level.max-size-level-base" => |c, given| c.level_base_size = Some(given.bytes(1)?);
@@ -66,6 +67,7 @@ table! {
         c.periodic_compaction = (!age.is_zero()).then_some(age);
     };
     "compaction.filter.query-time-after-num-entries" => |c, given| c.clock_every = given.number(1, i32::MAX)? as u64;
+    "incremental" => |c, given| c.incremental = given.flag()?;
     "checkpoint.transfer.thread.num" => |c, given| c.transfers = given.number(1, 1_024)? as usize;
     "write-batch-size" => |c, given| c.write_batch_size = given.size(0)?;
     "restore-overlap-fraction-threshold" => |c, given| c.restore_overlap = given.fraction(0.0, 1.0)?;

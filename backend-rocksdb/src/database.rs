@@ -168,13 +168,13 @@ impl ColumnCell {
 const STATE: &str = "state.";
 
 /// Returns the name of the column of a state; RocksDB's names can't hold a zero.
-fn column_of(state: &str) -> String {
+pub(crate) fn column_of(state: &str) -> String {
     let escaped = state.replace('%', "%25").replace('\0', "%00");
     format!("{STATE}{escaped}")
 }
 
 /// Returns the state of a column; `None` for RocksDB's own.
-fn state_of(column: &str) -> Option<String> {
+pub(crate) fn state_of(column: &str) -> Option<String> {
     let escaped = column.strip_prefix(STATE)?;
     Some(escaped.replace("%00", "\0").replace("%25", "%"))
 }

@@ -182,7 +182,7 @@ fn a_disk_that_was_full_and_no_longer_is_costs_nothing() {
     let column = store.open_column("state").unwrap();
     store.put(column, b"before", b"1").unwrap();
     let ballast = disk.fill();
-    let db = store.database();
+    let db = Arc::clone(store.database());
     // The flush fails, and RocksDB refuses writes from here on.
     store.put(column, b"while full", b"2").unwrap();
     let failed = db.db().flush_cf(store.handle(column));

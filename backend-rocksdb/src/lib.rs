@@ -25,6 +25,7 @@ assert_eq!(backends.names(), ["rocksdb"]);
 | `pages` | iterators to pages |
 | `view` | a frozen database |
 | `expiry`, `lent` | what compactions leave out |
+| `snapshot` | snapshots that are files |
 | `gauges` | RocksDB's own figures as metrics |
 | `error` | RocksDB's errors as ours |
 "#
@@ -55,6 +56,8 @@ mod memory;
 #[cfg(feature = "rocksdb")]
 mod pages;
 #[cfg(feature = "rocksdb")]
+mod snapshot;
+#[cfg(feature = "rocksdb")]
 mod store;
 #[cfg(feature = "rocksdb")]
 mod tuning;
@@ -73,6 +76,8 @@ pub use gauges::NativeGauge;
 pub use memory::SharedMemory;
 #[cfg(feature = "rocksdb")]
 pub use rocksdb;
+#[cfg(feature = "rocksdb")]
+pub use snapshot::RestoreStats;
 #[cfg(feature = "rocksdb")]
 pub use store::RocksDbStore;
 

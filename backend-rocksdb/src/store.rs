@@ -1,6 +1,6 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use rocksdb::{
     WriteBatch as NativeBatch, WriteOptions,
 };
 use state_api::{
-    BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, ObjectCacheBudget, Page, Result,
-    ValueFilter, WriteBatch, unknown_column,
+    BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, NativeSnapshots, ObjectCacheBudget,
+    Page, Result, ValueFilter, WriteBatch, unknown_column,
 };
 
 use crate::config::RocksDbConfig;
@@ -19,6 +19,7 @@ use crate::error::failed;
 use crate::gauges::Gauges;
 use crate::memory::SharedMemory;
 use crate::pages;
+use crate::snapshot::{Native, RestoreStats};
 use crate::view::RocksDbView;
 
 /// Keys that a deleted range may have to be deleted one by one.
@@ -55,10 +56,15 @@ pub struct RocksDbStore {
     gauges: Option<Gauges>,
     /// Writes since the last report of the gauges.
     unreported: Cell<u32>,
+    native: Native,
 }
 
 impl RocksDbStore {
-    pub(crate) fn new(database: Arc<Database>, gauges: Option<Gauges>) -> Result<Self> {
+    pub(crate) fn new(
+        database: Arc<Database>,
+        gauges: Option<Gauges>,
+        native: Native,
+    ) -> Result<Self> {
         let mut patient = WriteOptions::default();
         patient.disable_wal(true);
         let mut write = WriteOptions::default();
@@ -75,6 +81,7 @@ impl RocksDbStore {
             poisoned: Cell::new(false),
             gauges,
             unreported: Cell::new(0),
+            native,
         };
         for state in store.database.states() {
             store.open_column(&state)?;
@@ -119,6 +126,12 @@ impl RocksDbStore {
             let db = self.database.db();
             db.get_column_family_metadata_cf(cell.handle()).size
         })
+    }
+
+    /// Returns what the restore out of files has done, if the store began with one.
+    #[must_use]
+    pub fn restored(&self) -> Option<RestoreStats> {
+        self.native.restored()
     }
 
     /// Returns the memory budget that the store draws on, if it shares one.
@@ -256,12 +269,59 @@ impl RocksDbStore {
     }
 }
 
-#[cfg(test)]
+/// What the store's snapshots need of it.
 impl RocksDbStore {
-    pub(crate) fn database(&self) -> Arc<Database> {
-        Arc::clone(&self.database)
+    pub(crate) fn database(&self) -> &Arc<Database> {
+        &self.database
     }
 
+    pub(crate) fn column_cells(&self) -> &[Arc<ColumnCell>] {
+        &self.columns
+    }
+
+    pub(crate) fn native_state(&self) -> &Native {
+        &self.native
+    }
+
+    pub(crate) fn native_state_mut(&mut self) -> &mut Native {
+        &mut self.native
+    }
+
+    /// Returns an error if an earlier one left the store unusable.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.poisoned.get() {
+            return Err(self.unusable());
+        }
+        Ok(())
+    }
+
+    /// Returns about how many keys a column has.
+    pub(crate) fn estimated_keys(&self, column: Column) -> u64 {
+        let Some(cell) = self.columns.get(column.0 as usize) else {
+            return 0;
+        };
+        let keys = self
+            .database
+            .db()
+            .property_int_value_cf(cell.handle(), c"rocksdb.estimate-num-keys");
+        keys.ok().flatten().unwrap_or(0)
+    }
+
+    /// Puts a restored database in place of the empty one, and returns where that was.
+    pub(crate) fn replace_database(
+        &mut self,
+        database: Arc<Database>,
+        columns: Vec<Arc<ColumnCell>>,
+    ) -> PathBuf {
+        let empty = self.database.path().to_owned();
+        self.columns = columns;
+        self.database = database;
+        empty
+    }
+}
+
+#[cfg(test)]
+impl RocksDbStore {
     pub(crate) fn handle(&self, column: Column) -> &Arc<rocksdb::BoundColumnFamily<'_>> {
         self.columns[column.0 as usize].handle()
     }
@@ -499,6 +559,10 @@ impl ByteStore for RocksDbStore {
         }
         self.report();
         Ok(Box::new(RocksDbView::new(&self.database, &self.columns)))
+    }
+
+    fn native(&mut self) -> Option<&mut dyn NativeSnapshots> {
+        Some(self)
     }
 }
 

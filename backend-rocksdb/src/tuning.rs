@@ -2,7 +2,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use rocksdb::event_listener::{BackgroundErrorStatus, DBBackgroundErrorReason, EventListener};
-use rocksdb::{BlockBasedIndexType, BlockBasedOptions, Cache, MergeOperands, Options};
+use rocksdb::{
+    BlockBasedIndexType, BlockBasedOptions, Cache, MergeOperands, Options, SstPartitionerFactory,
+};
 use state_api::Clock;
 
 use crate::config::{CompactionStyle, Predefined, RocksDbConfig};
@@ -124,6 +126,9 @@ impl Tuning {
                 let levels: Vec<_> = many.iter().map(|level| level.native()).collect();
                 options.set_compression_per_level(&levels);
             }
+        }
+        if config.cut_at_key_groups {
+            options.set_sst_partitioner_factory(&SstPartitionerFactory::fixed_prefix(1));
         }
         if let Some(bytes) = config.write_buffer_size {
             options.set_write_buffer_size(bytes);

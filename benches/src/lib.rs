@@ -22,6 +22,7 @@
 //! | `rocksdb_memory` (a feature) | resident memory of state over RocksDB |
 //! | `job`, `overhead` | a whole job; what checkpoints cost it |
 //! | `coordinator` | the coordinator's side of checkpoints of very many subtasks |
+//! | `rocksdb_checkpoints` (feature `rocksdb`) | checkpoints and rescales of the RocksDB backend by file |
 //! | `peer` | running the peer harness and reading its lines |
 pub mod cache;
 pub mod capture;
@@ -41,6 +42,7 @@ pub mod ratios;
 pub mod rocksdb;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb_memory;
+pub mod rocksdb_checkpoints;
 pub mod settings;
 pub mod snapshots;
 pub mod stalls;

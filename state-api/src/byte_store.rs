@@ -4,7 +4,7 @@ use futures_core::future::LocalBoxFuture;
 
 use crate::{
     CheckpointId, Error, KeyGroupRange, KeyedHandle, ObjectCacheBudget, RestoreContext, Result,
-    Snapshot, SnapshotRequest, StateMeta,
+    Snapshot, SnapshotKind, SnapshotRequest, StateMeta,
 };
 
 /// A named part of a byte store with keys of its own, by number.
@@ -284,10 +284,16 @@ pub trait NativeSnapshots {
     /// Returns the word under which this format stands in handles.
     fn format(&self) -> &str;
 
+    /// Returns whether snapshots of a kind are taken in this format: all but canonical savepoints unless the store is set otherwise.
+    /// What is not is taken in the canonical format from a [`view`](ByteStore::view).
+    fn takes(&self, kind: SnapshotKind) -> bool {
+        kind != SnapshotKind::CanonicalSavepoint
+    }
+
     /// Freezes the state and returns the async part.
     ///
     /// # Errors
-    /// Those of the store; `Unsupported` for canonical savepoints, which the caller takes from a view.
+    /// Those of the store; `Unsupported` for canonical savepoints, which the caller takes from a view. The store goes on.
     fn snapshot(
         &mut self,
         request: &SnapshotRequest,

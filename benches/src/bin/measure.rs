@@ -35,13 +35,14 @@ parts   ratios   single operations on values, against bare tables, alternated
 only if named:
         hang         every key rewritten while the store hangs
         coordinator  the coordinator's side of checkpoints of very many subtasks, acks simulated
+        rocksdb-checkpoints  checkpoints, restores and rescales of the RocksDB backend by file (feature rocksdb)
         overhead     the job with a checkpoint every second and without, in turns: throughput
         rocksdb      state over RocksDB against the bare crate (needs the feature rocksdb)
         rocksdb-memory  resident memory of state over RocksDB that is much larger than its budget (needs the feature rocksdb)
 
 BENCH_KEYS (1000000) is the number of keys, BENCH_HOT (100000) that of hot ones behind a cache, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
 BENCH_SUBTASKS (10000) and BENCH_OBJECTS (100) the coordinator's subtasks and the shared objects of each, BENCH_SECONDS (60) those of one run of the overhead,
-BENCH_MEGABYTES (1024) and BENCH_BUDGET (64) the MiB of state over RocksDB and of its memory,
+BENCH_MEGABYTES (1024, for checkpoints 1000) and BENCH_BUDGET (64) the MiB of state over RocksDB and of its memory, BENCH_ROCKSDB more options of the backend (name=value, separated by spaces),
 TMPDIR the place for snapshots.";
 
 const PARTS: [&str; 11] = [
@@ -58,6 +59,7 @@ const IF_NAMED: &[&str] = &[
     "rocksdb",
     #[cfg(feature = "rocksdb")]
     "rocksdb-memory",
+    "rocksdb-checkpoints",
 ];
 
 fn main() -> ExitCode {
@@ -110,6 +112,17 @@ fn measure(part: &str) -> Result<Table> {
             let subtasks = settings::number("BENCH_SUBTASKS", 10_000);
             let shared = settings::number("BENCH_OBJECTS", 100);
             coordinator::table(u32::try_from(subtasks).unwrap_or(u32::MAX), shared)
+        }
+        #[cfg(feature = "rocksdb")]
+        "rocksdb-checkpoints" => {
+            let megabytes = settings::number("BENCH_MEGABYTES", 1_000);
+            let given = std::env::var("BENCH_ROCKSDB").unwrap_or_default();
+            let options: Vec<(&str, &str)> = given
+                .split_whitespace()
+                .filter_map(|option| option.split_once('='))
+                .collect();
+            let place = std::env::temp_dir();
+            benches::rocksdb_checkpoints::table(megabytes as f64 / 1e3, &options, &place)
         }
         "overhead" => {
             let seconds = settings::number("BENCH_SECONDS", 60);

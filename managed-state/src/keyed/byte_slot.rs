@@ -5,7 +5,7 @@ use std::sync::Arc;
 use state_api::access::Aggregator;
 use state_api::{
     ByteStore, CodecKind, Column, Error, KeyGroup, KeyGroupRange, KeyHash, KeyedHandle, OrderedKey,
-    RestoreContext, Result, Snapshot, SnapshotKind, SnapshotRequest, StateKey, StateKind,
+    RestoreContext, Result, Snapshot, SnapshotRequest, StateKey, StateKind,
     StateMeta, StateType, TtlConfig, TypeMeta,
 };
 
@@ -204,8 +204,8 @@ impl ByteSlots {
             .values()
             .map(|(column, meta)| (*column, meta, None));
         let columns: Vec<_> = registered.chain(carried).collect();
-        if request.kind != SnapshotKind::CanonicalSavepoint
-            && let Some(native) = self.store.native()
+        if let Some(native) = self.store.native()
+            && native.takes(request.kind)
         {
             let states: Vec<_> = columns
                 .iter()

@@ -39,6 +39,11 @@ impl BackendSettings {
         // Options may stand under the name as it was given or under the present one, which holds.
         let mut own = configuration.backend_options(&given);
         own.extend(configuration.backend_options(&name));
+        // What holds for checkpoints of all backends is told to those that can do something about it.
+        if name == "rocksdb" && configuration.bool(&options::INCREMENTAL) {
+            own.entry("incremental".to_owned())
+                .or_insert_with(|| "true".to_owned());
+        }
         Self {
             name,
             options: own,

@@ -1,0 +1,56 @@
+//! Snapshots that are files: each checkpoint writes the files that the last complete one did not have, a restore puts them
+//! together again, for other key groups too, without reading what is in them.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `native` | the store's snapshots |
+//! | `frozen` | the files of a database at a cut |
+//! | `upload` | a cut on its way to the store |
+//! | `bases` | which objects a checkpoint may build upon |
+//! | `layout` | which files a database consists of |
+//! | `manifest`, `record_log`, `crc32c` | the same in RocksDB's own format |
+//! | `restore` | handles to a database |
+//! | `merge` | several databases to one |
+//! | `download` | the files of a database, from the store |
+//! | `clip` | what lies beyond the key groups, away |
+mod bases;
+mod clip;
+mod crc32c;
+mod download;
+mod frozen;
+mod layout;
+mod manifest;
+mod merge;
+mod native;
+mod record_log;
+mod restore;
+mod upload;
+
+use state_api::{Error, RestoreContext, Result};
+
+pub(crate) use native::Native;
+pub use restore::RestoreStats;
+
+/// The word under which snapshots of this kind stand in handles.
+pub(crate) const FORMAT: &str = "rocksdb-files";
+
+/// The name of the layout among the files of a handle.
+const LAYOUT: &str = "layout";
+
+/// Runs work on a CPU thread and waits for its result.
+async fn on_cpu<T: Send + 'static>(
+    cx: &RestoreContext,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (sender, receiver) = futures_channel::oneshot::channel();
+    cx.executor.spawn_cpu(Box::new(move || {
+        // A receiver that is gone was cancelled: the result is not wanted.
+        drop(sender.send(work()));
+    }));
+    receiver
+        .await
+        .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))
+}
+
+#[cfg(test)]
+mod fuzz_tests;

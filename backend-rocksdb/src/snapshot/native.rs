@@ -1,0 +1,169 @@
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_core::future::LocalBoxFuture;
+use state_api::{
+    ByteStore, CheckpointId, Column, EntryCount, Error, KeyGroupRange, KeyedHandle,
+    NativeSnapshots, RestoreContext, Result, Scope, Snapshot, SnapshotKind, SnapshotRequest,
+    StateMeta, StateSummary,
+};
+use uuid::Uuid;
+
+use super::FORMAT;
+use super::bases::{Bases, Objects};
+use super::frozen::Frozen;
+use super::restore::{Place, RestoreStats};
+use super::upload::FileSnapshot;
+use crate::store::RocksDbStore;
+
+/// What a store keeps for its snapshots.
+pub(crate) struct Native {
+    /// The key groups of the subtask.
+    range: KeyGroupRange,
+    prefix_len: usize,
+    backend_id: Arc<str>,
+    bases: Arc<Bases>,
+    /// Folders made so far; each has a number of its own.
+    folders: u64,
+    restored: Option<RestoreStats>,
+}
+
+impl RocksDbStore {
+    /// Returns a path for a folder of its own in the folder of the subtask.
+    fn new_folder(&mut self, what: &str) -> PathBuf {
+        let native = self.native_state_mut();
+        native.folders += 1;
+        let name = format!("{what}-{}", native.folders);
+        self.folder().join(name)
+    }
+}
+
+impl Native {
+    pub(crate) fn new(range: KeyGroupRange, prefix_len: usize) -> Self {
+        Self {
+            range,
+            prefix_len,
+            backend_id: new_id(),
+            bases: Arc::default(),
+            folders: 0,
+            restored: None,
+        }
+    }
+
+    /// Returns what the restore has done, if there was one.
+    pub(crate) fn restored(&self) -> Option<RestoreStats> {
+        self.restored
+    }
+}
+
+fn new_id() -> Arc<str> {
+    Uuid::new_v4().simple().to_string().into()
+}
+
+impl NativeSnapshots for RocksDbStore {
+    fn format(&self) -> &str {
+        FORMAT
+    }
+
+    fn takes(&self, kind: SnapshotKind) -> bool {
+        match kind {
+            SnapshotKind::CanonicalSavepoint => false,
+            SnapshotKind::NativeSavepoint => true,
+            SnapshotKind::Checkpoint | SnapshotKind::FullCheckpoint => self.config().incremental,
+        }
+    }
+
+    fn snapshot(
+        &mut self,
+        request: &SnapshotRequest,
+        states: &[(Column, StateMeta)],
+    ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+        if request.kind == SnapshotKind::CanonicalSavepoint {
+            return Err(Error::unsupported(
+                "files are not in the canonical format: it is written out of a view",
+            ));
+        }
+        self.check_usable()?;
+        let frozen = Frozen::cut(
+            self.database(),
+            self.column_cells(),
+            self.native_state().prefix_len,
+        )?;
+        let summary = |(column, meta): &(Column, StateMeta)| StateSummary {
+            meta: meta.clone(),
+            entries: EntryCount::Estimate(self.estimated_keys(*column)),
+        };
+        let states = states.iter().map(summary).collect();
+        let links = self.new_folder("cut");
+        let transfers = self.config().transfers.max(1);
+        let native = self.native_state();
+        let (scope, base) = match request.kind {
+            SnapshotKind::Checkpoint => (Scope::Shared, native.bases.base()),
+            SnapshotKind::FullCheckpoint => (Scope::Shared, Arc::new(Objects::new())),
+            _ => (Scope::Exclusive, Arc::new(Objects::new())),
+        };
+        let tracked = !request.kind.is_savepoint();
+        if tracked {
+            native.bases.cut(request.checkpoint);
+        }
+        Ok(Box::new(FileSnapshot {
+            frozen,
+            base,
+            scope,
+            bases: tracked.then(|| Arc::clone(&native.bases)),
+            backend_id: Arc::clone(&native.backend_id),
+            range: native.range,
+            states,
+            links,
+            transfers,
+        }))
+    }
+
+    fn restore<'a>(
+        &'a mut self,
+        handles: &'a [KeyedHandle],
+        range: KeyGroupRange,
+        cx: &'a RestoreContext,
+    ) -> LocalBoxFuture<'a, Result<Vec<(Column, StateMeta)>>> {
+        Box::pin(async move {
+            let path = self.new_folder("db");
+            let folder = Arc::clone(self.database().folder());
+            let place = Place {
+                folder: &folder,
+                tuning: self.database().tuning(),
+                prefix_len: self.native_state().prefix_len,
+                transfers: self.config().transfers.max(1),
+            };
+            let restored = place.restore(path, handles, range, cx).await?;
+            tracing::info!(stats = ?restored.stats, path = %restored.database.path().display(), "restored a database out of files");
+            let empty = self.replace_database(restored.database, restored.columns);
+            if let Err(error) = fs::remove_dir_all(&empty) {
+                tracing::warn!(path = %empty.display(), %error, "the folder of an empty database can't be removed");
+            }
+            let native = self.native_state_mut();
+            native.bases.restored(restored.objects);
+            native.restored = Some(restored.stats);
+            if let [KeyedHandle::Incremental(handle)] = handles
+                && handle.range == range
+            {
+                native.backend_id = Arc::clone(&handle.backend_id);
+            }
+            restored
+                .states
+                .into_iter()
+                .map(|meta| Ok((self.open_column(&meta.name)?, meta)))
+                .collect()
+        })
+    }
+
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.native_state().bases.completed(checkpoint);
+        Ok(())
+    }
+
+    fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.native_state().bases.aborted(checkpoint);
+        Ok(())
+    }
+}

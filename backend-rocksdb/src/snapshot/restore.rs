@@ -1,0 +1,286 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use state_api::{
+    Error, IncrementalHandle, KeyGroupRange, KeyedHandle, RestoreContext, Result, StateHandle,
+    StateMeta, read_handle,
+};
+
+use super::bases::Objects;
+use super::clip::clip;
+use super::download::{assemble, naming};
+use super::frozen::Frozen;
+use super::layout::{Bounds, Layout, file_name};
+use super::merge::{Origin, Plan, Source, merge};
+use super::{FORMAT, LAYOUT, on_cpu};
+use crate::database::{ColumnCell, Database};
+use crate::error::folder_failed;
+use crate::folder::InstanceFolder;
+use crate::tuning::Tuning;
+
+/// What a restore has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoreStats {
+    /// Files that were fetched from the store.
+    pub fetched_files: u64,
+    /// Bytes that were fetched from the store.
+    pub fetched_bytes: u64,
+    /// Files of the snapshots that hold none of the key groups, and were not fetched.
+    pub skipped_files: u64,
+    /// Bytes of the files that were not fetched.
+    pub skipped_bytes: u64,
+    /// Bytes of files that were written anew because others reached beyond the key groups.
+    pub rewritten_bytes: u64,
+    /// Parts of the snapshot that had to be cleaned before they could be put together with others.
+    pub cleaned_parts: u64,
+}
+
+/// A database made of snapshots.
+pub(crate) struct Restored {
+    pub(crate) database: Arc<Database>,
+    pub(crate) columns: Vec<Arc<ColumnCell>>,
+    /// The objects that its files came from.
+    pub(crate) objects: Objects,
+    pub(crate) states: Vec<StateMeta>,
+    pub(crate) stats: RestoreStats,
+}
+
+/// Where a restore works.
+pub(crate) struct Place<'a> {
+    pub(crate) folder: &'a Arc<InstanceFolder>,
+    pub(crate) tuning: &'a Tuning,
+    pub(crate) prefix_len: usize,
+    pub(crate) transfers: usize,
+}
+
+impl Place<'_> {
+    /// Makes a database at a path with the key groups of a range out of handles. Nothing is left there after an error.
+    ///
+    /// # Errors
+    /// `Incompatible` for handles of another format or with contradictory states; `Corrupt`, naming the object, when bytes are
+    /// missing or damaged; those of storage and disk.
+    pub(crate) async fn restore(
+        &self,
+        path: PathBuf,
+        handles: &[KeyedHandle],
+        range: KeyGroupRange,
+        cx: &RestoreContext,
+    ) -> Result<Restored> {
+        let mut states: Vec<StateMeta> = Vec::new();
+        let mut sources = Vec::new();
+        for handle in handles {
+            let KeyedHandle::Incremental(handle) = handle else {
+                return Err(not_ours(handle.format()));
+            };
+            if &*handle.format != FORMAT {
+                return Err(not_ours(&handle.format));
+            }
+            add_states(&mut states, handle)?;
+            if handle.range.intersect(range).is_empty() {
+                continue;
+            }
+            sources.push(self.source(handle, cx).await?);
+        }
+        let mut stats = RestoreStats::default();
+        let mut scratches = Vec::new();
+        if sources.len() > 1 {
+            for (number, source) in sources.iter_mut().enumerate() {
+                if !source.reaches_beyond_its_range() {
+                    continue;
+                }
+                let scratch = Scratch(path.with_extension(format!("part-{number}")));
+                *source = self.clean(source, range, &scratch, &mut stats, cx).await?;
+                scratches.push(scratch);
+                stats.cleaned_parts += 1;
+            }
+        }
+        let bounds = Bounds::of(range, self.prefix_len);
+        let plan = merge(&sources, &bounds)?;
+        count(&mut stats, &plan);
+        let scratch = Scratch(path.clone());
+        let (database, columns, rewritten) = self.open(&plan, &bounds, &path, cx).await?;
+        stats.rewritten_bytes += rewritten;
+        scratch.keep();
+        drop(scratches);
+        let stored = |(number, origin)| match origin {
+            Origin::Stored(handle) => Some((number, handle)),
+            Origin::Local(_) => None,
+        };
+        Ok(Restored {
+            database,
+            columns,
+            objects: plan.origins.into_iter().filter_map(stored).collect(),
+            states,
+            stats,
+        })
+    }
+
+    /// Reads the layout of a handle.
+    async fn source(&self, handle: &IncrementalHandle, cx: &RestoreContext) -> Result<Source> {
+        let mut files: BTreeMap<&str, &StateHandle> = BTreeMap::new();
+        for file in handle.private.iter().chain(&handle.shared) {
+            if files.insert(&file.name, &file.bytes).is_some() {
+                let error = Error::corrupt("a file is twice in the snapshot");
+                return Err(naming(error.with("file", &file.name), &file.bytes));
+            }
+        }
+        let Some(bytes) = files.remove(LAYOUT) else {
+            return Err(Error::corrupt("the snapshot has no layout of its files"));
+        };
+        let read = async { Layout::decode(&read_handle(&*cx.storage, bytes).await?) };
+        let layout = read.await.map_err(|e| naming(e, bytes))?;
+        if layout.prefix_len != self.prefix_len {
+            return Err(Error::incompatible(
+                "key groups of the snapshot take another number of bytes",
+            ));
+        }
+        let mut origins = BTreeMap::new();
+        for file in layout.files() {
+            let Some(bytes) = files.remove(file_name(file.number).as_str()) else {
+                return Err(Error::corrupt("the snapshot lacks a file of its layout")
+                    .with("file", file.name()));
+            };
+            origins.insert(file.number, Origin::Stored(bytes.clone()));
+        }
+        if let Some((name, bytes)) = files.first_key_value() {
+            let error = Error::corrupt("a file of the snapshot is not in its layout");
+            return Err(naming(error.with("file", name), bytes));
+        }
+        Ok(Source {
+            range: handle.range,
+            layout,
+            origins,
+        })
+    }
+
+    /// Makes a database of one source alone, removes what is beyond its range, and returns its files.
+    async fn clean(
+        &self,
+        source: &Source,
+        range: KeyGroupRange,
+        scratch: &Scratch,
+        stats: &mut RestoreStats,
+        cx: &RestoreContext,
+    ) -> Result<Source> {
+        let range = source.range.intersect(range);
+        let bounds = Bounds::of(range, self.prefix_len);
+        let plan = merge(std::slice::from_ref(source), &bounds)?;
+        count(stats, &plan);
+        let (database, columns, rewritten) = self.open(&plan, &bounds, &scratch.0, cx).await?;
+        stats.rewritten_bytes += rewritten;
+        let prefix_len = self.prefix_len;
+        let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
+        let cleaned = on_cpu(cx, move || {
+            let frozen = Frozen::cut(&database, &columns, prefix_len)?;
+            fs::create_dir_all(&links).map_err(|e| folder_failed("create folder", &links, e))?;
+            let layout = frozen.layout()?;
+            let mut origins = BTreeMap::new();
+            for file in layout.files() {
+                frozen.link(file.number, &links)?;
+                origins.insert(file.number, Origin::Local(links.join(file.name())));
+            }
+            Ok(Source {
+                range,
+                layout,
+                origins,
+            })
+        })
+        .await?;
+        tracing::warn!(path = %layout.display(), "a part of a snapshot held more than its key groups, and was cleaned by itself");
+        Ok(cleaned)
+    }
+
+    /// Fetches the files of a plan, opens the database, and removes what is beyond the bounds; returns the bytes rewritten.
+    async fn open(
+        &self,
+        plan: &Plan,
+        bounds: &Bounds,
+        path: &Path,
+        cx: &RestoreContext,
+    ) -> Result<(Arc<Database>, Vec<Arc<ColumnCell>>, u64)> {
+        assemble(plan, path, self.transfers, cx).await?;
+        let (folder, tuning) = (Arc::clone(self.folder), self.tuning.clone());
+        let (path, bounds) = (path.to_owned(), bounds.clone());
+        let (layout, crossing) = (plan.layout.clone(), plan.crossing.clone());
+        on_cpu(cx, move || {
+            let database = Database::open(folder, path, tuning).map_err(of_snapshot)?;
+            let columns = database
+                .states()
+                .iter()
+                .map(|state| database.column(state))
+                .collect::<Result<Vec<_>>>()?;
+            let rewritten = if crossing.is_empty() {
+                0
+            } else {
+                clip(&database, &columns, &layout, &crossing, &bounds)?
+            };
+            Ok((database, columns, rewritten))
+        })
+        .await
+    }
+}
+
+/// Says that files which are whole, but not RocksDB's or not those of the layout, are the snapshot's fault, not the disk's.
+fn of_snapshot(error: Error) -> Error {
+    let native = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<rocksdb::Error>());
+    match native.map(rocksdb::Error::kind) {
+        Some(rocksdb::ErrorKind::Corruption) => {
+            Error::corrupt("the files of the snapshot are not those of its layout").caused_by(error)
+        }
+        _ => error,
+    }
+}
+
+/// A folder that is removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn keep(mut self) {
+        self.0 = PathBuf::new();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.0.exists()
+            && let Err(error) = fs::remove_dir_all(&self.0)
+        {
+            tracing::warn!(path = %self.0.display(), %error, "the files of a restore can't be removed");
+        }
+    }
+}
+
+fn count(stats: &mut RestoreStats, plan: &Plan) {
+    stats.skipped_files += plan.skipped_files;
+    stats.skipped_bytes += plan.skipped_bytes;
+    for origin in plan.origins.values() {
+        if let Origin::Stored(handle) = origin {
+            stats.fetched_files += 1;
+            stats.fetched_bytes += handle.len();
+        }
+    }
+}
+
+fn add_states(states: &mut Vec<StateMeta>, handle: &IncrementalHandle) -> Result<()> {
+    for state in &handle.states {
+        match states.iter().find(|meta| meta.name == state.meta.name) {
+            Some(meta) if *meta != state.meta => {
+                return Err(Error::incompatible(
+                    "two parts of the snapshot describe the state in different ways",
+                )
+                .with("state", &state.meta.name));
+            }
+            Some(_) => {}
+            None => states.push(state.meta.clone()),
+        }
+    }
+    Ok(())
+}
+
+fn not_ours(format: &str) -> Error {
+    Error::incompatible(format!(
+        "keyed state is in the format {format:?}, not in {FORMAT:?}"
+    ))
+}

@@ -1,0 +1,152 @@
+use std::sync::Arc;
+
+use backend_testkit::fuzz::Random;
+use backend_testkit::storage::{FaultyStorage, MemoryStorage};
+use backend_testkit::{Call, Fault};
+use state_api::{ErrorKind, KeyedHandle, NamedHandle, SnapshotKind, StateHandle};
+
+use crate::harness::{Model, SMALL, Subtasks, all_objects, files, objects};
+
+struct Case {
+    subtasks: Subtasks,
+    memory: MemoryStorage,
+    model: Model,
+    handles: Vec<KeyedHandle>,
+    _dir: tempfile::TempDir,
+}
+
+fn case() -> Case {
+    let dir = tempfile::tempdir().unwrap();
+    let mut subtasks = Subtasks::new(dir.path(), 2, 16, SMALL);
+    let memory = MemoryStorage::new();
+    subtasks.storage = Arc::new(memory.clone());
+    let (mut random, mut model) = (Random::new(17), Model::new());
+    subtasks.work(&mut random, &mut model, 12_000);
+    let handles = subtasks.snapshot(SnapshotKind::Checkpoint);
+    Case {
+        subtasks,
+        memory,
+        model,
+        handles,
+        _dir: dir,
+    }
+}
+
+impl Case {
+    /// Restores, which fails; nothing may be left in any folder, and nothing may be gone from the store.
+    fn fails(&mut self, handles: &[KeyedHandle], kind: ErrorKind, parallelism: u32) -> state_api::Error {
+        let before = self.memory.names();
+        let error = self.subtasks.restore(handles, parallelism).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        self.subtasks.stores.clear();
+        assert_eq!(std::fs::read_dir(self._dir.path()).unwrap().count(), 0);
+        assert_eq!(self.memory.names(), before);
+        error
+    }
+}
+
+#[test]
+fn k_256_a_damaged_or_missing_object_is_named_and_never_opened() {
+    let mut case = case();
+    let handles = case.handles.clone();
+    for name in all_objects(&handles) {
+        let good = case.memory.object(&name).unwrap();
+        let damages: [fn(&mut Vec<u8>); 3] = [
+            |bytes| {
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+            },
+            |bytes| bytes.truncate(bytes.len() / 2),
+            |bytes| bytes.push(0),
+        ];
+        let damage = damages[name.len() % 3];
+        assert!(case.memory.damage(&name, damage));
+        for parallelism in [2, 1] {
+            let error = case.fails(&handles, ErrorKind::Corrupt, parallelism);
+            assert_eq!(error.context("object"), Some(name.as_str()), "{error}");
+        }
+        assert!(case.memory.damage(&name, |bytes| *bytes = good.to_vec()));
+    }
+    case.subtasks.restore(&handles, 2).unwrap();
+    assert!(case.subtasks.contents() == case.model);
+}
+
+#[test]
+fn a_missing_object_is_named() {
+    let mut case = case();
+    let handles = case.handles.clone();
+    let name = objects(&files(&handles[0]).shared).into_values().next().unwrap();
+    assert!(case.memory.remove(&name));
+    let error = case.fails(&handles, ErrorKind::Corrupt, 2);
+    assert_eq!(error.context("object"), Some(name.as_str()));
+    // An older checkpoint without it, or a part without it, is as good as ever.
+    let mut others = handles[1..].to_vec();
+    others.truncate(1);
+    case.subtasks.restore(&others, 1).unwrap();
+}
+
+#[test]
+fn files_that_are_foreign_swapped_or_lacking_are_noticed() {
+    let mut case = case();
+    let change = |change: &dyn Fn(&mut Vec<NamedHandle>, &mut Vec<NamedHandle>)| {
+        let mut handle = files(&case.handles[0]).clone();
+        change(&mut handle.shared, &mut handle.private);
+        let mut handles = case.handles.clone();
+        handles[0] = KeyedHandle::Incremental(handle);
+        handles
+    };
+    let cases = [
+        // Two files under each other's names: their sizes are in the layout, and what is inside is in the table's own footer.
+        change(&|shared, _| {
+            let (first, last) = (shared[0].name.clone(), shared[shared.len() - 1].name.clone());
+            shared[0].name = last;
+            shared.last_mut().unwrap().name = first;
+        }),
+        change(&|shared, _| drop(shared.pop())),
+        change(&|shared, _| shared.push(shared[0].clone())),
+        change(&|shared, _| {
+            let mut foreign = shared[0].clone();
+            foreign.name = "000999.sst".into();
+            shared.push(foreign);
+        }),
+        change(&|_, private| private.clear()),
+        change(&|_, private| private[0].bytes = StateHandle::Inline(vec![1, 2, 3].into())),
+        change(&|_, private| private.push(private[0].clone())),
+        change(&|shared, _| shared[0].bytes = StateHandle::Inline(b"not a table".to_vec().into())),
+    ];
+    for (number, handles) in cases.into_iter().enumerate() {
+        println!("case {number}");
+        case.fails(&handles, ErrorKind::Corrupt, 2);
+    }
+    let mut foreign = files(&case.handles[0]).clone();
+    foreign.format = "other".into();
+    let error = case.fails(&[KeyedHandle::Incremental(foreign)], ErrorKind::Incompatible, 1);
+    assert!(error.message().contains("other"));
+    let mut two_ways = case.handles.clone();
+    let mut other = files(&two_ways[1]).clone();
+    other.states[0].meta.ttl_ms = Some(7);
+    two_ways[1] = KeyedHandle::Incremental(other);
+    case.fails(&two_ways, ErrorKind::Incompatible, 1);
+}
+
+#[test]
+fn k_254_a_store_that_fails_while_files_are_fetched_fails_the_restore_and_is_tried_again() {
+    let mut case = case();
+    let faulty = FaultyStorage::new(Arc::new(case.memory.clone()));
+    case.subtasks.storage = Arc::new(faulty.clone());
+    let handles = case.handles.clone();
+    for call in [Call::Open, Call::Next] {
+        for nth in [1, 2, 5, 9] {
+            faulty.fail_nth_of(call, nth, Fault::Fail(ErrorKind::Retryable));
+            case.fails(&handles, ErrorKind::Retryable, 2);
+            faulty.heal();
+        }
+        for fault in [Fault::Truncate, Fault::Duplicate, Fault::FlipBit] {
+            faulty.fail_nth_of(Call::Next, 3, fault);
+            case.fails(&handles, ErrorKind::Corrupt, 3);
+            faulty.heal();
+        }
+    }
+    case.subtasks.restore(&handles, 3).unwrap();
+    assert!(case.subtasks.contents() == case.model);
+}
