@@ -185,7 +185,9 @@ impl Tuning {
                 table.set_pin_l0_filter_and_index_blocks_in_cache(true);
                 // A write buffer grows in blocks of an eighth of its size, up to 1 MiB: with many columns under a small limit
                 // the first blocks alone would pass it, and each write would be followed by a flush.
+                // Nor may a block be as large as the buffer of a column, which would be full with its first entry.
                 let block = (memory.write_buffer_limit() / 64).clamp(32 << 10, 1 << 20);
+                let block = block.min(options.get_write_buffer_size() / 8);
                 options.set_arena_block_size(block);
             }
             None => {

@@ -148,7 +148,7 @@ mod tests {
         for key in 0..10_u8 {
             store.put(column, &[key], b"v").unwrap();
         }
-        let database = store.database();
+        let database = std::sync::Arc::clone(store.database());
         let snapshots = || {
             database
                 .db()

@@ -35,7 +35,9 @@ fn value(n: u64, round: u64) -> [u8; VALUE] {
     let mut value = [7; VALUE];
     let mut state = n ^ round << 48;
     for part in value[..VALUE / 2].chunks_mut(8) {
-        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        state = state
+            .wrapping_mul(0x5851_F42D_4C95_7F2D)
+            .wrapping_add(0x1405_7B7E_F767_814F);
         part.copy_from_slice(&(state ^ state >> 29).to_le_bytes()[..part.len()]);
     }
     value
@@ -127,11 +129,16 @@ impl Bench {
     ) -> Result<(Vec<KeyedHandle>, Vec<f64>, f64)> {
         let id = self.next;
         self.next += 1;
-        let request = SnapshotRequest { kind, ..request(id) };
+        let request = SnapshotRequest {
+            kind,
+            ..request(id)
+        };
         let (mut cuts, mut sync) = (Vec::new(), Vec::new());
         for store in &mut operator.stores {
             let states = [(store.open_column("state")?, meta())];
-            let native = store.native().ok_or_else(|| Error::bug("no native snapshots"))?;
+            let native = store
+                .native()
+                .ok_or_else(|| Error::bug("no native snapshots"))?;
             let (cut, time) = seconds(|| native.snapshot(&request, &states));
             cuts.push(cut?);
             sync.push(time);
@@ -264,7 +271,8 @@ impl Bench {
                 }
                 let mut ingest = IngestExternalFileOptions::default();
                 ingest.set_move_files(true);
-                db.ingest_external_file_opts(&ingest, files).map_err(failed)?;
+                db.ingest_external_file_opts(&ingest, files)
+                    .map_err(failed)?;
             }
             Ok(())
         });
@@ -302,18 +310,34 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
         next: 1,
     };
     let mut table = Table::new(
-        format!("RocksDB by file: {gigabytes} GB of state ({} keys) in 2 subtasks, memory budget 256 MiB", bench.keys),
+        format!(
+            "RocksDB by file: {gigabytes} GB of state ({} keys) in 2 subtasks, memory budget 256 MiB",
+            bench.keys
+        ),
         &["what", "seconds", "MB", "note"],
     );
     let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     process::reset_peak();
     let (operator, time) = seconds(|| bench.filled(2));
     let mut operator = operator?;
-    table.row(["fill".to_owned(), format!("{time:.1}"), String::new(), String::new()]);
+    table.row([
+        "fill".to_owned(),
+        format!("{time:.1}"),
+        String::new(),
+        String::new(),
+    ]);
     let (mut handles, _, time) = bench.checkpoint(&mut operator, SnapshotKind::Checkpoint, true)?;
     let full = bytes_of(&handles);
-    table.row(["first checkpoint, all of it".to_owned(), format!("{time:.1}"), mb(full), String::new()]);
-    for (what, uniform) in [("1 % of the keys in 1 % of the key range", false), ("1 % of the keys, uniform", true)] {
+    table.row([
+        "first checkpoint, all of it".to_owned(),
+        format!("{time:.1}"),
+        mb(full),
+        String::new(),
+    ]);
+    for (what, uniform) in [
+        ("1 % of the keys in 1 % of the key range", false),
+        ("1 % of the keys, uniform", true),
+    ] {
         let (mut shares, mut sync, mut rest, mut new) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for round in 1..=CHECKPOINTS {
             for (store, range) in operator.stores.iter_mut().zip(Bench::ranges(2)?) {
@@ -332,7 +356,8 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
                     bench.write(store, start..start + changed, round)?;
                 }
             }
-            let (now, syncs, time) = bench.checkpoint(&mut operator, SnapshotKind::Checkpoint, true)?;
+            let (now, syncs, time) =
+                bench.checkpoint(&mut operator, SnapshotKind::Checkpoint, true)?;
             let written: u64 = now.iter().map(new_bytes).sum();
             shares.push(100.0 * written as f64 / bytes_of(&now) as f64);
             new += written;
@@ -363,9 +388,19 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
         bench.disk.remove(&retired(&handles, &now));
         handles = now;
     }
-    table.row(["sync part, up to 32 MB in the write buffer".to_owned(), spread(sync), String::new(), String::new()]);
+    table.row([
+        "sync part, up to 32 MB in the write buffer".to_owned(),
+        spread(sync),
+        String::new(),
+        String::new(),
+    ]);
     let peak = process::peak_resident_bytes().unwrap_or(0);
-    table.row(["peak resident memory so far".to_owned(), String::new(), mb(peak), String::new()]);
+    table.row([
+        "peak resident memory so far".to_owned(),
+        String::new(),
+        mb(peak),
+        String::new(),
+    ]);
     drop(operator);
     let note = |stats: RestoreStats| {
         format!(
@@ -376,29 +411,74 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
         )
     };
     let (mut two, stats, time) = bench.restore(&handles, 2)?;
-    table.row(["restore, 2 subtasks one after the other".to_owned(), format!("{time:.1}"), mb(stats.fetched_bytes), note(stats)]);
+    table.row([
+        "restore, 2 subtasks one after the other".to_owned(),
+        format!("{time:.1}"),
+        mb(stats.fetched_bytes),
+        note(stats),
+    ]);
     let (three, stats, time) = bench.restore(&handles, 3)?;
-    table.row(["2→3 by file".to_owned(), format!("{time:.1}"), mb(stats.fetched_bytes), note(stats)]);
+    table.row([
+        "2→3 by file".to_owned(),
+        format!("{time:.1}"),
+        mb(stats.fetched_bytes),
+        note(stats),
+    ]);
     drop(three);
     let time = bench.reinsert(&two, 3)?;
-    table.row(["2→3 by insertion, out of open databases".to_owned(), format!("{time:.1}"), String::new(), String::new()]);
+    table.row([
+        "2→3 by insertion, out of open databases".to_owned(),
+        format!("{time:.1}"),
+        String::new(),
+        String::new(),
+    ]);
     let time = bench.ingest(&two, 3)?;
-    table.row(["2→3 by bulk ingestion, out of open databases".to_owned(), format!("{time:.1}"), String::new(), String::new()]);
+    table.row([
+        "2→3 by bulk ingestion, out of open databases".to_owned(),
+        format!("{time:.1}"),
+        String::new(),
+        String::new(),
+    ]);
     let (handles, _, _) = bench.checkpoint(&mut two, SnapshotKind::Checkpoint, true)?;
     drop(two);
     let (mut three, ..) = bench.restore(&handles, 3)?;
     let (handles, _, time) = bench.checkpoint(&mut three, SnapshotKind::Checkpoint, true)?;
     let new: u64 = handles.iter().map(new_bytes).sum();
-    table.row(["first checkpoint after 2→3".to_owned(), format!("{time:.1}"), mb(new), String::new()]);
+    table.row([
+        "first checkpoint after 2→3".to_owned(),
+        format!("{time:.1}"),
+        mb(new),
+        String::new(),
+    ]);
     let (back, stats, time) = bench.restore(&handles, 2)?;
-    table.row(["3→2 by file".to_owned(), format!("{time:.1}"), mb(stats.fetched_bytes), note(stats)]);
+    table.row([
+        "3→2 by file".to_owned(),
+        format!("{time:.1}"),
+        mb(stats.fetched_bytes),
+        note(stats),
+    ]);
     drop(back);
     let time = bench.reinsert(&three, 2)?;
-    table.row(["3→2 by insertion, out of open databases".to_owned(), format!("{time:.1}"), String::new(), String::new()]);
+    table.row([
+        "3→2 by insertion, out of open databases".to_owned(),
+        format!("{time:.1}"),
+        String::new(),
+        String::new(),
+    ]);
     let time = bench.ingest(&three, 2)?;
-    table.row(["3→2 by bulk ingestion, out of open databases".to_owned(), format!("{time:.1}"), String::new(), String::new()]);
+    table.row([
+        "3→2 by bulk ingestion, out of open databases".to_owned(),
+        format!("{time:.1}"),
+        String::new(),
+        String::new(),
+    ]);
     let peak = process::peak_resident_bytes().unwrap_or(0);
-    table.row(["peak resident memory".to_owned(), String::new(), mb(peak), String::new()]);
+    table.row([
+        "peak resident memory".to_owned(),
+        String::new(),
+        mb(peak),
+        String::new(),
+    ]);
     Ok(table)
 }
 

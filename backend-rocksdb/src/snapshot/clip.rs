@@ -27,7 +27,10 @@ pub(crate) fn clip(
     let mut compact = CompactOptions::default();
     compact.set_exclusive_manual_compaction(false);
     compact.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
-    for cell in columns.iter().filter(|cell| crossing.contains(cell.state())) {
+    for cell in columns
+        .iter()
+        .filter(|cell| crossing.contains(cell.state()))
+    {
         let files = || {
             let column = before.columns.iter().find(|c| c.state == cell.state());
             column.into_iter().flat_map(|column| &column.files)
@@ -39,11 +42,13 @@ pub(crate) fn clip(
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         let starts_before = files().any(|file| file.first_key() < start);
         let last = files().map(|file| file.last_key().0).max();
-        let past_last = end.and_then(|end| last.filter(|last| *last >= end)).map(|last| {
-            let mut past = last.to_vec();
-            past.push(0);
-            past
-        });
+        let past_last = end
+            .and_then(|end| last.filter(|last| *last >= end))
+            .map(|last| {
+                let mut past = last.to_vec();
+                past.push(0);
+                past
+            });
         if starts_before {
             delete(&[], start)?;
         }

@@ -50,13 +50,17 @@ impl Frozen {
         let path = &self.manifest;
         let read = || {
             let mut bytes = Vec::new();
-            File::open(path)?.take(self.manifest_len).read_to_end(&mut bytes)?;
+            File::open(path)?
+                .take(self.manifest_len)
+                .read_to_end(&mut bytes)?;
             Ok(bytes)
         };
         let bytes = read().map_err(|e| folder_failed("read manifest", path, e))?;
         if bytes.len() as u64 != self.manifest_len {
-            return Err(Error::retryable("the manifest of the local database is too short")
-                .with("path", path.display()));
+            return Err(
+                Error::retryable("the manifest of the local database is too short")
+                    .with("path", path.display()),
+            );
         }
         manifest::read(&bytes, self.prefix_len).map_err(|e| e.with("path", path.display()))
     }

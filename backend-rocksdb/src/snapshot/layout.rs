@@ -226,8 +226,9 @@ impl Layout {
                     );
                 }
                 if file.largest_sequence > self.last_sequence {
-                    return Err(Error::corrupt("a file is newer than the layout")
-                        .with("file", file.name()));
+                    return Err(
+                        Error::corrupt("a file is newer than the layout").with("file", file.name())
+                    );
                 }
             }
         }

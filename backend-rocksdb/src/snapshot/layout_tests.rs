@@ -97,7 +97,11 @@ fn a_file_is_within_bounds_that_it_goes_up_to_but_does_not_reach() {
         (b"\x06", b"\x07", false, false),
     ] {
         let file = file(1, first, last);
-        assert_eq!(file.intersects(&bounds), intersects, "{first:?} to {last:?}");
+        assert_eq!(
+            file.intersects(&bounds),
+            intersects,
+            "{first:?} to {last:?}"
+        );
         assert_eq!(file.is_within(&bounds), within, "{first:?} to {last:?}");
     }
     let mut deleted_up_to_end = file(1, b"\x05", b"\x06");

@@ -111,8 +111,10 @@ impl Reading {
         }
         for number in edit.deleted_files {
             if column.files.remove(&number).is_none() {
-                return Err(Error::corrupt("the manifest deletes a file that is not there")
-                    .with("file", number));
+                return Err(
+                    Error::corrupt("the manifest deletes a file that is not there")
+                        .with("file", number),
+                );
             }
         }
         for file in edit.new_files {
@@ -135,8 +137,10 @@ impl Reading {
                 // RocksDB's own column.
                 None if files.is_empty() => {}
                 None => {
-                    return Err(Error::unsupported("a column that is not of a state has files")
-                        .with("column", column.name));
+                    return Err(
+                        Error::unsupported("a column that is not of a state has files")
+                            .with("column", column.name),
+                    );
                 }
             }
         }

@@ -27,7 +27,12 @@ fn file(number: u64, level: u64, first: u8, last: u8, epoch: u64) -> FileLayout 
 fn source(start: u16, end: u16, files: Vec<FileLayout>) -> Source {
     let origins = files
         .iter()
-        .map(|file| (file.number, Origin::Local(format!("{start}/{}", file.number).into())))
+        .map(|file| {
+            (
+                file.number,
+                Origin::Local(format!("{start}/{}", file.number).into()),
+            )
+        })
         .collect();
     Source {
         range: range(start, end),
@@ -51,7 +56,12 @@ fn planned(plan: &Plan) -> Vec<(u64, u64, u64, String)> {
             let Origin::Local(path) = &plan.origins[&file.number] else {
                 panic!("stored");
             };
-            (file.number, file.level, file.epoch, path.display().to_string())
+            (
+                file.number,
+                file.level,
+                file.epoch,
+                path.display().to_string(),
+            )
         })
         .collect()
 }
@@ -70,7 +80,13 @@ fn all_of_one_source_keeps_numbers_and_levels() {
     // The deepest first; level 0 in the order in which it was written.
     assert_eq!(
         planned(&plan),
-        [at(2, 6, 1), at(4, 1, 2), at(5, 1, 2), at(8, 0, 3), at(9, 0, 4)]
+        [
+            at(2, 6, 1),
+            at(4, 1, 2),
+            at(5, 1, 2),
+            at(8, 0, 3),
+            at(9, 0, 4)
+        ]
     );
     assert!(plan.crossing.is_empty());
     assert_eq!((plan.skipped_files, plan.layout.last_sequence), (0, 50));
@@ -78,7 +94,11 @@ fn all_of_one_source_keeps_numbers_and_levels() {
 
 #[test]
 fn files_beyond_the_bounds_are_skipped_and_those_across_are_named() {
-    let files = vec![file(4, 1, 0, 3, 1), file(5, 1, 4, 5, 1), file(6, 1, 6, 7, 1)];
+    let files = vec![
+        file(4, 1, 0, 3, 1),
+        file(5, 1, 4, 5, 1),
+        file(6, 1, 6, 7, 1),
+    ];
     let plan = merge(&[source(0, 7, files)], &bounds(3, 5)).unwrap();
     assert_eq!(plan.origins.keys().copied().collect::<Vec<_>>(), [4, 5]);
     assert_eq!(plan.crossing, BTreeSet::from(["s".to_owned()]));
@@ -99,7 +119,10 @@ fn sources_side_by_side_get_numbers_and_epochs_of_their_own() {
             (10, 0, 4, "4/10".to_owned()),
         ]
     );
-    assert_eq!(plan.layout.last_sequence, 450, "later changes are newer than all");
+    assert_eq!(
+        plan.layout.last_sequence, 450,
+        "later changes are newer than all"
+    );
 }
 
 #[test]

@@ -83,10 +83,10 @@ pub(super) fn records(log: &[u8]) -> Result<Vec<Vec<u8>>> {
                     return Err(Error::corrupt("a record of the manifest lacks a part"));
                 }
                 _ => {
-                    return Err(
-                        Error::unsupported("a record of the manifest is of an unknown kind")
-                            .with("kind", kind),
-                    );
+                    return Err(Error::unsupported(
+                        "a record of the manifest is of an unknown kind",
+                    )
+                    .with("kind", kind));
                 }
             }
             rest = later;
@@ -101,7 +101,17 @@ mod tests {
 
     #[test]
     fn records_of_any_length_come_back_across_blocks() {
-        let lens = [0, 1, 7, BLOCK - HEADER, BLOCK, 3 * BLOCK, 100, BLOCK - 120, 5];
+        let lens = [
+            0,
+            1,
+            7,
+            BLOCK - HEADER,
+            BLOCK,
+            3 * BLOCK,
+            100,
+            BLOCK - 120,
+            5,
+        ];
         let written: Vec<Vec<u8>> = lens
             .iter()
             .map(|len| (0..*len).map(|i| (i * 7 + len) as u8).collect())

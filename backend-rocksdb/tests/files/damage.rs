@@ -34,7 +34,12 @@ fn case() -> Case {
 
 impl Case {
     /// Restores, which fails; nothing may be left in any folder, and nothing may be gone from the store.
-    fn fails(&mut self, handles: &[KeyedHandle], kind: ErrorKind, parallelism: u32) -> state_api::Error {
+    fn fails(
+        &mut self,
+        handles: &[KeyedHandle],
+        kind: ErrorKind,
+        parallelism: u32,
+    ) -> state_api::Error {
         let before = self.memory.names();
         let error = self.subtasks.restore(handles, parallelism).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -75,7 +80,10 @@ fn k_256_a_damaged_or_missing_object_is_named_and_never_opened() {
 fn a_missing_object_is_named() {
     let mut case = case();
     let handles = case.handles.clone();
-    let name = objects(&files(&handles[0]).shared).into_values().next().unwrap();
+    let name = objects(&files(&handles[0]).shared)
+        .into_values()
+        .next()
+        .unwrap();
     assert!(case.memory.remove(&name));
     let error = case.fails(&handles, ErrorKind::Corrupt, 2);
     assert_eq!(error.context("object"), Some(name.as_str()));
@@ -98,7 +106,10 @@ fn files_that_are_foreign_swapped_or_lacking_are_noticed() {
     let cases = [
         // Two files under each other's names: their sizes are in the layout, and what is inside is in the table's own footer.
         change(&|shared, _| {
-            let (first, last) = (shared[0].name.clone(), shared[shared.len() - 1].name.clone());
+            let (first, last) = (
+                shared[0].name.clone(),
+                shared[shared.len() - 1].name.clone(),
+            );
             shared[0].name = last;
             shared.last_mut().unwrap().name = first;
         }),
@@ -120,7 +131,11 @@ fn files_that_are_foreign_swapped_or_lacking_are_noticed() {
     }
     let mut foreign = files(&case.handles[0]).clone();
     foreign.format = "other".into();
-    let error = case.fails(&[KeyedHandle::Incremental(foreign)], ErrorKind::Incompatible, 1);
+    let error = case.fails(
+        &[KeyedHandle::Incremental(foreign)],
+        ErrorKind::Incompatible,
+        1,
+    );
     assert!(error.message().contains("other"));
     let mut two_ways = case.handles.clone();
     let mut other = files(&two_ways[1]).clone();

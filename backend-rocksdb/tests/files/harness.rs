@@ -8,10 +8,10 @@ use backend_testkit::fuzz::Random;
 use backend_testkit::storage::MemoryStorage;
 use backend_testkit::{InlineExecutor, block_on};
 use state_api::{
-    BackendContext, ByteStore, CheckpointId, CheckpointStorage, CodecKind, Column, IncrementalHandle,
-    JobId, KeyGroupRange, KeyedHandle, ManualClock, MaxParallelism, NamedHandle, OperatorUid, Page,
-    PersistContext, RestoreContext, Result, SnapshotKind, SnapshotRequest, StateHandle, StateKind,
-    StateMeta, Subtask, TypeMeta,
+    BackendContext, ByteStore, CheckpointId, CheckpointStorage, CodecKind, Column,
+    IncrementalHandle, JobId, KeyGroupRange, KeyedHandle, ManualClock, MaxParallelism, NamedHandle,
+    OperatorUid, Page, PersistContext, RestoreContext, Result, SnapshotKind, SnapshotRequest,
+    StateHandle, StateKind, StateMeta, Subtask, TypeMeta,
 };
 
 /// The names of the columns.
@@ -20,6 +20,7 @@ pub(crate) const STATES: [&str; 2] = ["one", "two"];
 /// Options that make a tree of several levels out of a few hundred kilobytes.
 pub(crate) const SMALL: &[(&str, &str)] = &[
     ("incremental", "true"),
+    ("memory.managed", "false"),
     ("writebuffer.size", "64kb"),
     ("compaction.level.target-file-size-base", "16kb"),
     ("compaction.level.max-size-level-base", "64kb"),
@@ -91,7 +92,9 @@ impl Subtasks {
     pub(crate) fn range(&self, index: usize) -> KeyGroupRange {
         let parallelism = u32::try_from(self.stores.len()).unwrap();
         let index = u32::try_from(index).unwrap();
-        self.groups.range_of(Subtask { index, parallelism }).unwrap()
+        self.groups
+            .range_of(Subtask { index, parallelism })
+            .unwrap()
     }
 
     /// Returns the store and column of a stored key.
@@ -111,7 +114,10 @@ impl Subtasks {
     pub(crate) fn cut(
         &mut self,
         kind: SnapshotKind,
-    ) -> (CheckpointId, Vec<Box<dyn state_api::Snapshot<Vec<KeyedHandle>>>>) {
+    ) -> (
+        CheckpointId,
+        Vec<Box<dyn state_api::Snapshot<Vec<KeyedHandle>>>>,
+    ) {
         let checkpoint = CheckpointId(self.next);
         self.next += 1;
         let request = SnapshotRequest {
@@ -158,7 +164,11 @@ impl Subtasks {
 
     pub(crate) fn completed(&mut self, checkpoint: CheckpointId) {
         for store in &mut self.stores {
-            store.native().unwrap().checkpoint_completed(checkpoint).unwrap();
+            store
+                .native()
+                .unwrap()
+                .checkpoint_completed(checkpoint)
+                .unwrap();
         }
     }
 
@@ -197,7 +207,9 @@ impl Subtasks {
             for (state, name) in STATES.iter().enumerate() {
                 let column = store.open_column(name).unwrap();
                 let mut page = Page::default();
-                store.scan(column, &[], None, usize::MAX, &mut page).unwrap();
+                store
+                    .scan(column, &[], None, usize::MAX, &mut page)
+                    .unwrap();
                 for (key, value) in page.entries {
                     assert!(all.insert((state, key), value).is_none());
                 }

@@ -23,9 +23,15 @@ fn k_241_a_checkpoint_writes_only_what_the_last_complete_one_lacks() {
     let first = subtasks.snapshot(SnapshotKind::Checkpoint);
     put(&mut subtasks, &mut model, b"\x02b", &[2; 100]);
     let second = subtasks.snapshot(SnapshotKind::Checkpoint);
-    let (old, new) = (objects(&files(&first[0]).shared), objects(&files(&second[0]).shared));
+    let (old, new) = (
+        objects(&files(&first[0]).shared),
+        objects(&files(&second[0]).shared),
+    );
     assert_eq!((old.len(), new.len()), (1, 2));
-    assert!(old.iter().all(|(name, object)| new.get(name) == Some(object)));
+    assert!(
+        old.iter()
+            .all(|(name, object)| new.get(name) == Some(object))
+    );
     // Of the first file nothing is written again; the layout is.
     assert!(files(&first[0]).new_bytes > files(&second[0]).new_bytes);
     let layout = objects(&files(&second[0]).private);
@@ -59,8 +65,14 @@ fn k_242_k_245_what_is_not_complete_is_built_upon_by_nobody() {
     subtasks.completed(first);
     put(&mut subtasks, &mut model, b"\x03c", &[3; 500]);
     let third = subtasks.snapshot(SnapshotKind::Checkpoint);
-    let (old, new) = (objects(&files(&of_first[0]).shared), objects(&files(&third[0]).shared));
-    assert!(old.iter().all(|(name, object)| new.get(name) == Some(object)));
+    let (old, new) = (
+        objects(&files(&of_first[0]).shared),
+        objects(&files(&third[0]).shared),
+    );
+    assert!(
+        old.iter()
+            .all(|(name, object)| new.get(name) == Some(object))
+    );
     assert!(all_objects(&third).is_disjoint(&all_objects(&of_second)));
     // Late notices: the base stays.
     subtasks.completed(second);
@@ -82,11 +94,17 @@ fn k_246_k_247_full_checkpoints_share_with_later_ones_and_savepoints_with_nobody
     assert!(files(&savepoint[0]).shared.is_empty());
     assert!(all_objects(&savepoint).is_disjoint(&all_objects(&first)));
     let next = subtasks.snapshot(SnapshotKind::Checkpoint);
-    assert_eq!(objects(&files(&next[0]).shared), objects(&files(&first[0]).shared));
+    assert_eq!(
+        objects(&files(&next[0]).shared),
+        objects(&files(&first[0]).shared)
+    );
     let full = subtasks.snapshot(SnapshotKind::FullCheckpoint);
     assert!(all_objects(&full).is_disjoint(&all_objects(&next)));
     let after = subtasks.snapshot(SnapshotKind::Checkpoint);
-    assert_eq!(objects(&files(&after[0]).shared), objects(&files(&full[0]).shared));
+    assert_eq!(
+        objects(&files(&after[0]).shared),
+        objects(&files(&full[0]).shared)
+    );
     subtasks.restore(&savepoint, 1).unwrap();
     assert_eq!(subtasks.contents(), model);
 }
@@ -102,8 +120,16 @@ fn k_248_k_249_an_empty_store_has_no_files_and_files_are_shared_but_the_layout_i
     let handle = files(&first[0]);
     assert!(handle.shared.iter().all(|file| file.name.ends_with(".sst")));
     assert_eq!(handle.private.len(), 1);
-    assert!(objects(&handle.shared).values().all(|name| name.starts_with("shared/")));
-    assert!(objects(&handle.private).values().all(|name| name.starts_with("chk-")));
+    assert!(
+        objects(&handle.shared)
+            .values()
+            .all(|name| name.starts_with("shared/"))
+    );
+    assert!(
+        objects(&handle.private)
+            .values()
+            .all(|name| name.starts_with("chk-"))
+    );
 }
 
 #[test]
@@ -116,7 +142,10 @@ fn k_262_the_first_checkpoint_after_a_restore_builds_on_what_was_restored() {
     let first = subtasks.snapshot(SnapshotKind::Checkpoint);
     subtasks.restore(&first, 2).unwrap();
     let restored = subtasks.stores[0].restored().unwrap();
-    assert_eq!(restored.fetched_files as usize, files(&first[0]).shared.len());
+    assert_eq!(
+        restored.fetched_files as usize,
+        files(&first[0]).shared.len()
+    );
     assert_eq!((restored.skipped_files, restored.rewritten_bytes), (0, 0));
     let second = subtasks.snapshot(SnapshotKind::Checkpoint);
     for (old, new) in first.iter().zip(&second) {

@@ -1,5 +1,5 @@
 use backend_testkit::fuzz::Random;
-use state_api::{ByteStore, KeyGroup, KeyGroupRange, KeyedHandle, SnapshotKind};
+use state_api::{KeyGroup, KeyGroupRange, KeyedHandle, SnapshotKind};
 
 use crate::harness::{Model, SMALL, Subtasks, all_objects, files};
 
@@ -29,7 +29,10 @@ fn rescaled(groups: u32, options: &[(&str, &str)], operations: usize) {
         for store in &subtasks.stores {
             assert_eq!(store.restored().unwrap().cleaned_parts, 0);
         }
-        assert!(subtasks.contents() == model, "round {round}, to {parallelism}");
+        assert!(
+            subtasks.contents() == model,
+            "round {round}, to {parallelism}"
+        );
     }
     for store in &mut subtasks.stores {
         store.compact().unwrap();
@@ -87,7 +90,10 @@ fn files_without_needed_key_groups_are_not_fetched_and_others_keep_their_objects
     assert!(fetched < all + 2 * 3 + 1, "{fetched} of {all}");
     let next = subtasks.snapshot(SnapshotKind::Checkpoint);
     let (old, new) = (all_objects(&handles), all_objects(&next));
-    assert!(new.intersection(&old).count() * 2 > old.len(), "{old:?} {new:?}");
+    assert!(
+        new.intersection(&old).count() * 2 > old.len(),
+        "{old:?} {new:?}"
+    );
     // What two of them took was rewritten.
     for pair in next.windows(2) {
         assert!(all_objects(&pair[..1]).is_disjoint(&all_objects(&pair[1..])));

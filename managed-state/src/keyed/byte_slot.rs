@@ -5,8 +5,8 @@ use std::sync::Arc;
 use state_api::access::Aggregator;
 use state_api::{
     ByteStore, CodecKind, Column, Error, KeyGroup, KeyGroupRange, KeyHash, KeyedHandle, OrderedKey,
-    RestoreContext, Result, Snapshot, SnapshotRequest, StateKey, StateKind,
-    StateMeta, StateType, TtlConfig, TypeMeta,
+    RestoreContext, Result, Snapshot, SnapshotRequest, StateKey, StateKind, StateMeta, StateType,
+    TtlConfig, TypeMeta,
 };
 
 use super::bound::{OfCache, OfStore};

@@ -1,4 +1,5 @@
 //! The contract of a backend, with checkpoints that are files.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 use std::sync::OnceLock;
 
 use backend_rocksdb::RocksDbBackend;
@@ -10,8 +11,11 @@ fn backend() -> impl BackendFactory {
     static BACKEND: OnceLock<RocksDbBackend> = OnceLock::new();
     ByteBackend::new("rocksdb", |cx| {
         let mut cx = cx.clone();
-        cx.options.insert("incremental".to_owned(), "true".to_owned());
-        Ok(Box::new(BACKEND.get_or_init(RocksDbBackend::new).open(&cx)?))
+        cx.options
+            .insert("incremental".to_owned(), "true".to_owned());
+        Ok(Box::new(
+            BACKEND.get_or_init(RocksDbBackend::new).open(&cx)?,
+        ))
     })
 }
 
