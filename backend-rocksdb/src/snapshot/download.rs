@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, iter};
-use state_api::{Error, ObjectHandle, RestoreContext, Result, StateHandle};
+use state_api::{Digest, Error, ObjectHandle, RestoreContext, Result, StateHandle};
 
 use super::layout::Layout;
 use super::merge::{Origin, Plan};
@@ -79,29 +79,52 @@ async fn fetch(origin: &Origin, path: PathBuf, size: u64, cx: &RestoreContext) -
 }
 
 async fn download(object: &ObjectHandle, path: PathBuf, cx: &RestoreContext) -> Result<()> {
-    let part = path.with_extension("part");
     let mut reader = cx.storage.open(object).await?;
-    let name = part.clone();
-    let mut file = on_cpu(cx, move || {
-        File::create(&name).map_err(|e| folder_failed("create file", &name, e))
-    })
-    .await?;
+    let part = path.with_extension("part");
+    let mut file = on_cpu(cx, move || Part::create(part)).await?;
     while let Some(bytes) = reader.next_piece(PIECE).await? {
-        let name = part.clone();
-        file = on_cpu(cx, move || append(file, &name, &bytes)).await?;
+        file = on_cpu(cx, move || file.append(&bytes)).await?;
     }
-    // Length and digest are right.
-    on_cpu(cx, move || {
-        drop(file);
-        fs::rename(&part, &path).map_err(|e| folder_failed("rename file", &part, e))
-    })
-    .await
+    let (len, digest) = (object.len, object.digest);
+    on_cpu(cx, move || file.finish(len, digest, &path)).await
 }
 
-fn append(mut file: File, path: &Path, bytes: &Bytes) -> Result<File> {
-    file.write_all(bytes)
-        .map_err(|e| folder_failed("write file", path, e))?;
-    Ok(file)
+/// A file that is not whole yet.
+///
+/// What was written is what is checked, whoever has checked it on the way: RocksDB would notice damage only where it looks.
+struct Part {
+    path: PathBuf,
+    file: File,
+    digest: blake3::Hasher,
+}
+
+impl Part {
+    fn create(path: PathBuf) -> Result<Self> {
+        let file = File::create(&path).map_err(|e| folder_failed("create file", &path, e))?;
+        Ok(Self {
+            path,
+            file,
+            digest: blake3::Hasher::new(),
+        })
+    }
+
+    fn append(mut self, bytes: &Bytes) -> Result<Self> {
+        self.digest.update(bytes);
+        self.file
+            .write_all(bytes)
+            .map_err(|e| folder_failed("write file", &self.path, e))?;
+        Ok(self)
+    }
+
+    fn finish(self, len: u64, digest: Digest, path: &Path) -> Result<()> {
+        if self.digest.count() != len || Digest(*self.digest.finalize().as_bytes()) != digest {
+            return Err(Error::corrupt(
+                "the bytes of an object differ from its digest",
+            ));
+        }
+        drop(self.file);
+        fs::rename(&self.path, path).map_err(|e| folder_failed("rename file", &self.path, e))
+    }
 }
 
 fn write_manifest(layout: &Layout, folder: &Path) -> Result<()> {

@@ -1,6 +1,6 @@
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use state_api::{
 };
 
 use super::bases::{Bases, Objects};
+use super::download::naming;
 use super::frozen::Frozen;
 use super::layout::{FileLayout, Layout, file_name};
 use super::{FORMAT, LAYOUT};
@@ -207,7 +208,7 @@ impl Drop for Written {
     }
 }
 
-/// Writes a local file to an object.
+/// Writes a local file to an object, and checks that the object is what was read: from here on its digest is the truth.
 async fn upload(
     cx: &PersistContext,
     scope: Scope,
@@ -216,38 +217,74 @@ async fn upload(
 ) -> Result<StateHandle> {
     let mut stream = cx.storage.create(cx.checkpoint, scope);
     let copied = async {
-        let name = path.clone();
-        let mut file = cx.on_cpu(move || open(&name)).await?;
+        let mut local = cx.on_cpu(move || Local::open(path)).await?;
         let mut left = size;
         while left > 0 {
             let len = left.min(PIECE);
-            let name = path.clone();
             let bytes;
-            (file, bytes) = cx.on_cpu(move || read(file, &name, len)).await?;
+            (local, bytes) = cx.on_cpu(move || local.read(len)).await?;
             left -= len;
             stream.write(bytes).await?;
         }
-        Ok(())
+        Ok(local)
     }
     .await;
-    if let Err(error) = copied {
-        stream.abort().await;
-        return Err(error);
+    let local = match copied {
+        Ok(local) => local,
+        Err(error) => {
+            stream.abort().await;
+            return Err(error);
+        }
+    };
+    let Some(handle) = stream.finish().await? else {
+        return Err(Error::bug("the file is empty").with("path", local.path.display()));
+    };
+    if local.is(&handle) {
+        return Ok(handle);
     }
-    let handle = stream.finish().await?;
-    handle.ok_or_else(|| Error::bug("the file is empty").with("path", path.display()))
+    if let Some(object) = handle.object() {
+        cx.storage.discard(object);
+    }
+    let error = Error::corrupt("an object is not what was written to it");
+    Err(naming(error.with("path", local.path.display()), &handle))
 }
 
-fn open(path: &Path) -> Result<File> {
-    File::open(path).map_err(|e| folder_failed("open file", path, e))
+/// A local file that is read from start to end.
+struct Local {
+    path: PathBuf,
+    file: File,
+    digest: blake3::Hasher,
 }
 
-fn read(mut file: File, path: &Path, len: u64) -> Result<(File, Bytes)> {
-    // Not more than a piece.
-    let mut bytes = vec![0; len as usize];
-    file.read_exact(&mut bytes)
-        .map_err(|e| folder_failed("read file", path, e))?;
-    Ok((file, bytes.into()))
+impl Local {
+    fn open(path: PathBuf) -> Result<Self> {
+        let file = File::open(&path).map_err(|e| folder_failed("open file", &path, e))?;
+        Ok(Self {
+            path,
+            file,
+            digest: blake3::Hasher::new(),
+        })
+    }
+
+    fn read(mut self, len: u64) -> Result<(Self, Bytes)> {
+        // Not more than a piece.
+        let mut bytes = vec![0; len as usize];
+        self.file
+            .read_exact(&mut bytes)
+            .map_err(|e| folder_failed("read file", &self.path, e))?;
+        self.digest.update(&bytes);
+        Ok((self, bytes.into()))
+    }
+
+    /// Returns whether a handle points at the bytes that were read.
+    fn is(&self, handle: &StateHandle) -> bool {
+        let read = self.digest.finalize();
+        let written = match handle {
+            StateHandle::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
+            StateHandle::Object(object) => object.digest.0,
+        };
+        handle.len() == self.digest.count() && written == *read.as_bytes()
+    }
 }
 
 /// Writes bytes to an object of this checkpoint, or keeps them in the handle if they are few.

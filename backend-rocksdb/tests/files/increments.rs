@@ -19,7 +19,9 @@ fn k_241_a_checkpoint_writes_only_what_the_last_complete_one_lacks() {
     let dir = tempfile::tempdir().unwrap();
     let mut subtasks = Subtasks::new(dir.path(), 1, 16, SMALL);
     let mut model = Model::new();
-    put(&mut subtasks, &mut model, b"\x01a", &[1; 5_000]);
+    let mut random = Random::new(1);
+    let large: Vec<u8> = (0..5_000).map(|_| random.number() as u8).collect();
+    put(&mut subtasks, &mut model, b"\x01a", &large);
     let first = subtasks.snapshot(SnapshotKind::Checkpoint);
     put(&mut subtasks, &mut model, b"\x02b", &[2; 100]);
     let second = subtasks.snapshot(SnapshotKind::Checkpoint);
@@ -243,7 +245,7 @@ fn a_snapshot_that_is_dropped_at_any_point_leaves_nothing_in_the_folder() {
         assert_no_cuts(&subtasks);
         assert_eq!(counting.counts().open, 0, "hanging at call {call}");
     }
-    // Files are removed again once they are not needed.
+    subtasks.storage = Arc::new(MemoryStorage::new());
     let handles = subtasks.snapshot(SnapshotKind::Checkpoint);
     subtasks.restore(&handles, 1).unwrap();
     assert_eq!(subtasks.contents(), model);
