@@ -131,7 +131,8 @@ fn check_levels(column: &ColumnLayout) -> Result<()> {
         levels.entry(file.level).or_default().push(file);
     }
     for files in levels.values_mut() {
-        files.sort_by(|a, b| a.first_key().cmp(b.first_key()));
+        // Of files that start with the same key, as two parts of a deleted range may, one ends with it.
+        files.sort_by(|a, b| (a.first_key(), a.last_key().0).cmp(&(b.first_key(), b.last_key().0)));
         for pair in files.windows(2) {
             if let [before, after] = pair
                 && before.last_key().0 > after.first_key()

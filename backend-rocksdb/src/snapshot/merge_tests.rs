@@ -138,3 +138,10 @@ fn sources_that_overlap_or_lack_a_file_are_refused() {
     let error = merge(&[lacking], &bounds(0, 7)).unwrap_err();
     assert_eq!(error.context("file"), Some("000004.sst"));
 }
+
+#[test]
+fn files_of_a_level_may_meet_at_a_key_in_whatever_order_they_are_listed() {
+    let files = vec![file(5, 1, 2, 7, 5), file(4, 1, 2, 2, 5)];
+    let plan = merge(&[source(0, 7, files)], &bounds(0, 7)).unwrap();
+    assert_eq!(plan.origins.keys().copied().collect::<Vec<_>>(), [4, 5]);
+}
