@@ -40,9 +40,9 @@ pub mod process;
 pub mod ratios;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb;
+pub mod rocksdb_checkpoints;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb_memory;
-pub mod rocksdb_checkpoints;
 pub mod settings;
 pub mod snapshots;
 pub mod stalls;
