@@ -40,6 +40,7 @@ pub mod process;
 pub mod ratios;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb;
+#[cfg(feature = "rocksdb")]
 pub mod rocksdb_checkpoints;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb_memory;

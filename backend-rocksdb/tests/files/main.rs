@@ -1,5 +1,9 @@
 //! Snapshots that are files: what they share, what they survive, and what becomes of them at another parallelism.
-#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a failure here fails the test, and shows its seed"
+)]
 mod damage;
 mod harness;
 mod increments;

@@ -59,6 +59,7 @@ const IF_NAMED: &[&str] = &[
     "rocksdb",
     #[cfg(feature = "rocksdb")]
     "rocksdb-memory",
+    #[cfg(feature = "rocksdb")]
     "rocksdb-checkpoints",
 ];
 
