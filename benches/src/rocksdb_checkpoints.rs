@@ -67,7 +67,7 @@ impl Bench {
             max_parallelism,
             range: max_parallelism.range_of(subtask)?,
             local_dir: self.dir.path().to_owned(),
-            clock: Arc::new(SystemClock::new()),
+            clock: Arc::new(SystemClock),
             options: self.options.clone(),
         })
     }
@@ -254,7 +254,7 @@ impl Bench {
                                 writer.finish().map_err(failed)?;
                             }
                             let path = dir.path().join(format!("{}.sst", files.len()));
-                            let new = SstFileWriter::create(&options);
+                            let mut new = SstFileWriter::create(&options);
                             new.open(&path).map_err(failed)?;
                             files.push(path);
                             (writer, bytes) = (Some(new), 0);
