@@ -54,6 +54,12 @@ fn words_from_a_topic_are_counted_into_a_topic() {
 }
 
 #[test]
+fn a_backend_over_another_store_brings_a_job_through_a_failure() {
+    let said = run(env!("CARGO_BIN_EXE_redb"));
+    assert!(said.contains("went on from a checkpoint in redb"), "{said}");
+}
+
+#[test]
 fn an_operator_is_simulated_through_crashes_and_keeps_its_answer() {
     let said = run(env!("CARGO_BIN_EXE_simulate"));
     assert!(said.contains("every answer right"), "{said}");
@@ -69,5 +75,5 @@ fn an_example_has_less_than_60_lines() {
         assert!(lines < 60, "{} has {lines} lines", path.display());
         seen += 1;
     }
-    assert_eq!(seen, 8);
+    assert_eq!(seen, 9);
 }

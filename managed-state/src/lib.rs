@@ -3,6 +3,7 @@
 pub mod bytes;
 mod cache;
 pub mod format;
+pub mod increments;
 pub mod keyed;
 pub mod live;
 pub mod operator;

@@ -275,6 +275,8 @@ pub trait ByteView: Send {
 
 /// Snapshots in a byte store's own format, such as uploads of changed files.
 ///
+/// A store that knows which keys changed finds the rest in `managed-state`, module `increments`.
+///
 /// # Contract
 /// Implemented by byte stores that have a faster way than the canonical format. `snapshot` runs on the task's thread and must not grow with the state.
 /// Increments build on the last checkpoint that was *reported complete*, never on one that was merely taken

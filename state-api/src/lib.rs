@@ -9,6 +9,7 @@ extern crate self as state_api;
 pub mod __derive;
 pub mod access;
 mod backend;
+mod bases;
 mod byte_store;
 mod cancel;
 mod clock;
@@ -55,6 +56,7 @@ pub use state_type::{OrderedKey, StateKey, StateType, StoredKey};
 pub use value::{Name, Value};
 
 pub use backend::{BackendContext, BackendFactory, BackendRegistry, KeyedBackend};
+pub use bases::Bases;
 pub use byte_store::{
     BatchEntry, ByteStore, ByteView, Column, Filtered, NativeSnapshots, Page, ValueFilter,
     WriteBatch, prefix_end, unknown_column,
@@ -70,5 +72,7 @@ pub use handle::{
 pub use live::{FrozenChanges, FrozenTables, LiveSnapshots, LoadTables, RestoreContext};
 pub use object_cache::ObjectCacheBudget;
 pub use snapshot::{Executor, PersistContext, Snapshot, SnapshotKind, SnapshotRequest};
-pub use storage::{CheckpointStorage, CheckpointStream, ObjectReader, Scope, read_handle};
+pub use storage::{
+    CheckpointStorage, CheckpointStream, ObjectReader, Scope, read_handle, read_pieces,
+};
 pub use ttl::{IncrementalCleanup, TtlConfig, TtlUpdate, TtlVisibility};

@@ -126,3 +126,30 @@ pub async fn read_handle(storage: &dyn CheckpointStorage, handle: &StateHandle) 
     }
     Ok(all.freeze())
 }
+
+/// Hands all bytes that a handle points at to a function, piece after piece, with length and digest checked at the end.
+///
+/// Memory does not grow with the object. On an error, throw away what came out of the pieces before.
+///
+/// # Errors
+/// Those of `take`, naming the object, if all bytes are as they were written; those of [`CheckpointStorage::open`] and [`ObjectReader::next`].
+pub async fn read_pieces(
+    storage: &dyn CheckpointStorage,
+    handle: &StateHandle,
+    mut take: impl FnMut(Bytes) -> Result<()>,
+) -> Result<()> {
+    const PIECE: u64 = 1 << 20;
+    let object = match handle {
+        StateHandle::Inline(bytes) => return take(bytes.clone()),
+        StateHandle::Object(object) => object,
+    };
+    let mut reader = storage.open(object).await?;
+    while let Some(bytes) = reader.next_piece(PIECE).await? {
+        if let Err(refused) = take(bytes) {
+            // Damage is what to report, whatever it was taken for.
+            while reader.next_piece(PIECE).await?.is_some() {}
+            return Err(refused.with("object", object));
+        }
+    }
+    Ok(())
+}

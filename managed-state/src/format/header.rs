@@ -10,6 +10,7 @@ pub const HEADER_LEN: usize = 8;
 pub(crate) const KEYED_MAGIC: [u8; 7] = *b"HFKEYED";
 pub(crate) const OPERATOR_MAGIC: [u8; 7] = *b"HFOPSTA";
 pub(crate) const RAW_MAGIC: [u8; 7] = *b"HFRAWST";
+pub(crate) const PAIRS_MAGIC: [u8; 7] = *b"HFPAIRS";
 
 const VERSION: u8 = 1;
 

@@ -25,14 +25,13 @@ pub use elements::{Elements, put_element, put_encoded_element, split_timestamp};
 pub use group_reader::{Entries, GroupReader, Section};
 pub use group_writer::GroupWriter;
 pub use header::{CANONICAL, HEADER_LEN};
-pub use persist::{FrozenTablesSnapshot, persist_groups};
-pub use restore::{load_tables, restore_groups, restore_into_store};
+pub use persist::{FrozenTablesSnapshot, persist_groups, upload};
+pub use pipe::ChunkWriter;
+pub use restore::{load_tables, open_columns, restore_groups, restore_into_store};
 pub use store_source::{CanonicalColumn, canonical_snapshot};
 pub use write_back::WRITE_BACK;
 
-pub(crate) use header::{OPERATOR_MAGIC, RAW_MAGIC, check_header, header};
+pub(crate) use header::{OPERATOR_MAGIC, PAIRS_MAGIC, RAW_MAGIC, check_header, header};
 pub(crate) use overlaid::overlaid;
-pub(crate) use persist::upload;
-pub(crate) use pipe::ChunkWriter;
 pub(crate) use restore::{naming, object_name, read_all, read_groups};
 pub(crate) use write_back::{DirtyColumn, DirtyEntry, restore_write_back, with_write_back};

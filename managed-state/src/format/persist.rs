@@ -73,10 +73,16 @@ pub(super) async fn persist_source(
     })])
 }
 
-/// Runs an encoder on a CPU thread and writes what it sends to one object.
+/// Runs an encoder on a CPU thread and writes what it sends to one object: the async part of a snapshot in any format.
 ///
-/// What the encoder owns is dropped before its last chunk is uploaded. The object is thrown away unless `keep` says otherwise.
-pub(crate) async fn upload<T: Send + 'static>(
+/// The encoder never waits for the store, so that frozen state is let go once it is encoded: what it owns is dropped before its
+/// last chunk is uploaded. `keep` looks at what the encoder returns; the object is thrown away unless it says otherwise, and
+/// then there is no handle.
+///
+/// # Errors
+/// `Cancelled` after the context's token is set or when the executor dropped the work; those of the encoder and of the
+/// storage. Nothing is left behind.
+pub async fn upload<T: Send + 'static>(
     cx: &PersistContext,
     scope: Scope,
     encode: impl FnOnce(&mut ChunkWriter<T>) -> Result<T> + Send + 'static,

@@ -159,8 +159,8 @@ impl SpillFile {
     }
 }
 
-/// The encoder's end.
-pub(crate) struct ChunkWriter<T> {
+/// Takes encoded bytes on a CPU thread, for an upload that goes on beside: in memory while they are few, then in a local file.
+pub struct ChunkWriter<T> {
     shared: Arc<Shared<T>>,
     spill_dir: Option<PathBuf>,
     spill: Option<(Arc<SpillFile>, File)>,
@@ -170,7 +170,8 @@ pub(crate) struct ChunkWriter<T> {
 
 impl<T> ChunkWriter<T> {
     /// Returns an empty buffer: one that was written, here or for an earlier snapshot, or a new one with room for so many bytes.
-    pub(crate) fn buffer(&self, capacity: usize) -> Vec<u8> {
+    #[must_use]
+    pub fn buffer(&self, capacity: usize) -> Vec<u8> {
         let spare = self.shared.lock().spare.pop();
         spare
             .or_else(|| kept().pop())
@@ -181,7 +182,7 @@ impl<T> ChunkWriter<T> {
     ///
     /// # Errors
     /// `Cancelled` when nobody reads any more, `Retryable` when the spill file fails.
-    pub(crate) fn send(&mut self, mut chunk: Vec<u8>) -> Result<()> {
+    pub fn send(&mut self, mut chunk: Vec<u8>) -> Result<()> {
         if chunk.is_empty() {
             return Ok(());
         }
@@ -241,6 +242,12 @@ fn wake<T>(mut queue: MutexGuard<'_, Queue<T>>) {
     drop(queue);
     if let Some(waker) = waker {
         waker.wake();
+    }
+}
+
+impl<T> std::fmt::Debug for ChunkWriter<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChunkWriter").finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use state_api::{
     BatchEntry, ByteStore, CheckpointStorage, Column, Error, GroupExtent, KeyGroup, KeyGroupRange,
     KeyGroupsHandle, KeyedHandle, LoadTables, ObjectHandle, ObjectReader, RestoreContext, Result,
-    StateHandle, StateMeta, WriteBatch, read_handle,
+    StateHandle, StateMeta, StateSummary, WriteBatch, read_handle,
 };
 
 use super::composite::put_group_prefix;
@@ -310,7 +310,7 @@ pub async fn restore_into_store(
     let mut restored: Vec<(Column, StateMeta)> = Vec::new();
     for handle in handles {
         let groups = key_groups(handle, CANONICAL)?;
-        let columns = open_columns(groups, store, &mut restored)?;
+        let columns = open_columns(&groups.states, store, &mut restored)?;
         let load =
             &mut |group, block: Bytes| load_into_store(group, &block, &columns, prefix_len, store);
         restore_groups(groups, range, storage, load).await?;
@@ -318,14 +318,17 @@ pub async fn restore_into_store(
     Ok(restored)
 }
 
-/// Opens the columns of the states of a handle, and notes the states.
-pub(super) fn open_columns(
-    groups: &KeyGroupsHandle,
+/// Opens the columns of a handle's states, named as they are, and adds to `restored` those that are not in it yet.
+///
+/// # Errors
+/// `Incompatible` when another handle described a state in another way; those of the store.
+pub fn open_columns(
+    states: &[StateSummary],
     store: &mut dyn ByteStore,
     restored: &mut Vec<(Column, StateMeta)>,
 ) -> Result<Vec<Column>> {
-    let mut columns = Vec::with_capacity(groups.states.len());
-    for state in &groups.states {
+    let mut columns = Vec::with_capacity(states.len());
+    for state in states {
         let column = store.open_column(&state.meta.name)?;
         match restored
             .iter()

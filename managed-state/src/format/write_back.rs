@@ -198,7 +198,7 @@ pub(crate) async fn restore_write_back(
 ) -> Result<()> {
     for handle in handles {
         let groups = key_groups(handle, WRITE_BACK)?;
-        let columns = open_columns(groups, store, restored)?;
+        let columns = open_columns(&groups.states, store, restored)?;
         let load = &mut |group, block: Bytes| apply(group, &block, &columns, prefix_len, store);
         restore_groups(groups, range, storage, load).await?;
     }
