@@ -281,7 +281,8 @@ pub trait ByteView: Send {
 /// Implemented by byte stores that have a faster way than the canonical format. `snapshot` runs on the task's thread and must not grow with the state.
 /// Increments build on the last checkpoint that was *reported complete*, never on one that was merely taken
 /// (`rules::snapshot::a_later_checkpoint_does_not_need_an_aborted_one` in `backend-testkit`). Savepoints never become a base
-/// (`rules::snapshot::a_savepoint_stands_alone`).
+/// (`rules::snapshot::a_savepoint_stands_alone`). Whoever drives the store tells it of a completion before it asks for the snapshot of
+/// any checkpoint that began afterwards: objects that only older checkpoints use may be gone by then.
 pub trait NativeSnapshots {
     /// Returns the word under which this format stands in handles.
     fn format(&self) -> &str;

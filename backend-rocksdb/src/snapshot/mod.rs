@@ -6,14 +6,12 @@
 //! | `native` | the store's snapshots |
 //! | `frozen` | the files of a database at a cut |
 //! | `upload` | a cut on its way to the store |
-//! | `bases` | which objects a checkpoint may build upon |
 //! | `layout` | which files a database consists of |
 //! | `manifest`, `record_log`, `crc32c` | the same in RocksDB's own format |
 //! | `restore` | handles to a database |
 //! | `merge` | several databases to one |
 //! | `download` | the files of a database, from the store |
 //! | `clip` | what lies beyond the key groups, away |
-mod bases;
 mod clip;
 mod crc32c;
 mod download;
@@ -26,7 +24,9 @@ mod record_log;
 mod restore;
 mod upload;
 
-use state_api::{Error, RestoreContext, Result};
+use std::collections::BTreeMap;
+
+use state_api::{Error, RestoreContext, Result, StateHandle};
 
 pub(crate) use native::Native;
 pub use restore::RestoreStats;
@@ -36,6 +36,11 @@ pub(crate) const FORMAT: &str = "rocksdb-files";
 
 /// The name of the layout among the files of a handle.
 const LAYOUT: &str = "layout";
+
+/// The objects that hold files of the local database, by number of the file.
+///
+/// A number is never given to another file of the same database, so that the same number means the same bytes.
+type Objects = BTreeMap<u64, StateHandle>;
 
 /// Runs work on a CPU thread and waits for its result.
 async fn on_cpu<T: Send + 'static>(

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use futures_core::future::LocalBoxFuture;
 use state_api::{
-    ByteStore, CheckpointId, Column, EntryCount, Error, KeyGroupRange, KeyedHandle,
+    Bases, ByteStore, CheckpointId, Column, EntryCount, Error, KeyGroupRange, KeyedHandle,
     NativeSnapshots, RestoreContext, Result, Scope, Snapshot, SnapshotKind, SnapshotRequest,
     StateMeta, StateSummary,
 };
 use uuid::Uuid;
 
-use super::FORMAT;
-use super::bases::{Bases, Objects};
 use super::frozen::Frozen;
 use super::restore::{Place, RestoreStats};
 use super::upload::FileSnapshot;
+use super::{FORMAT, Objects};
 use crate::store::RocksDbStore;
 
 /// What a store keeps for its snapshots.
@@ -23,7 +22,7 @@ pub(crate) struct Native {
     range: KeyGroupRange,
     prefix_len: usize,
     backend_id: Arc<str>,
-    bases: Arc<Bases>,
+    bases: Bases<Objects>,
     /// Folders made so far; each has a number of its own.
     folders: u64,
     restored: Option<RestoreStats>,
@@ -45,7 +44,7 @@ impl Native {
             range,
             prefix_len,
             backend_id: new_id(),
-            bases: Arc::default(),
+            bases: Bases::new(),
             folders: 0,
             restored: None,
         }
@@ -99,9 +98,9 @@ impl NativeSnapshots for RocksDbStore {
         let transfers = self.config().transfers.max(1);
         let native = self.native_state();
         let (scope, base) = match request.kind {
-            SnapshotKind::Checkpoint => (Scope::Shared, native.bases.base()),
-            SnapshotKind::FullCheckpoint => (Scope::Shared, Arc::new(Objects::new())),
-            _ => (Scope::Exclusive, Arc::new(Objects::new())),
+            SnapshotKind::Checkpoint => (Scope::Shared, native.bases.base().unwrap_or_default()),
+            SnapshotKind::FullCheckpoint => (Scope::Shared, Arc::default()),
+            _ => (Scope::Exclusive, Arc::default()),
         };
         let tracked = !request.kind.is_savepoint();
         if tracked {
@@ -111,7 +110,7 @@ impl NativeSnapshots for RocksDbStore {
             frozen,
             base,
             scope,
-            bases: tracked.then(|| Arc::clone(&native.bases)),
+            bases: tracked.then(|| native.bases.clone()),
             backend_id: Arc::clone(&native.backend_id),
             range: native.range,
             states,
@@ -142,7 +141,7 @@ impl NativeSnapshots for RocksDbStore {
                 tracing::warn!(path = %empty.display(), %error, "the folder of an empty database can't be removed");
             }
             let native = self.native_state_mut();
-            native.bases.restored(restored.objects);
+            native.bases = Bases::restored(restored.objects);
             native.restored = Some(restored.stats);
             if let [KeyedHandle::Incremental(handle)] = handles
                 && handle.range == range

@@ -8,13 +8,12 @@ use state_api::{
     StateMeta, read_handle,
 };
 
-use super::bases::Objects;
 use super::clip::clip;
 use super::download::{assemble, naming};
 use super::frozen::Frozen;
 use super::layout::{Bounds, Layout, file_name};
 use super::merge::{Origin, Plan, Source, merge};
-use super::{FORMAT, LAYOUT, on_cpu};
+use super::{FORMAT, LAYOUT, Objects, on_cpu};
 use crate::database::{ColumnCell, Database};
 use crate::error::folder_failed;
 use crate::folder::InstanceFolder;

@@ -12,11 +12,10 @@ use state_api::{
     ObjectHandle, PersistContext, Result, Scope, Snapshot, StateHandle, StateSummary,
 };
 
-use super::bases::{Bases, Objects};
 use super::download::naming;
 use super::frozen::Frozen;
 use super::layout::{FileLayout, Layout, file_name};
-use super::{FORMAT, LAYOUT};
+use super::{FORMAT, LAYOUT, Objects};
 use crate::error::folder_failed;
 use crate::folder::InstanceFolder;
 
@@ -31,7 +30,7 @@ pub(crate) struct FileSnapshot {
     /// Who may refer to the files.
     pub(crate) scope: Scope,
     /// Learns what was written, if others may build upon it.
-    pub(crate) bases: Option<Arc<Bases>>,
+    pub(crate) bases: Option<Bases<Objects>>,
     pub(crate) backend_id: Arc<str>,
     pub(crate) range: KeyGroupRange,
     pub(crate) states: Vec<StateSummary>,

@@ -81,6 +81,23 @@ impl Mailbox {
         command
     }
 
+    /// Takes out the oldest word that a checkpoint is complete, whatever else came before it.
+    pub(crate) fn take_completed(&self) -> Option<CheckpointId> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, id) = commands.iter().enumerate().find_map(|(at, command)| {
+            let Command::Completed(id) = command else {
+                return None;
+            };
+            Some((at, *id))
+        })?;
+        commands.remove(at);
+        self.any.store(!commands.is_empty(), Ordering::Release);
+        Some(id)
+    }
+
     /// Returns the signal that it rings.
     #[must_use]
     pub fn signal(&self) -> &Arc<Signal> {

@@ -222,9 +222,15 @@ impl Subtask {
                 barrier,
                 report,
                 unaligned,
-            }) => self
-                .checkpoint(barrier, report, unaligned)
-                .map(|()| Progress::Worked),
+            }) => {
+                // What completed before the barrier set out is told before the cut, even if it came after this turn began:
+                // of an older checkpoint, which backends would build upon otherwise, objects may be gone.
+                while let Some(completed) = self.mailbox.take_completed() {
+                    self.complete(completed)?;
+                }
+                self.checkpoint(barrier, report, unaligned)?;
+                Ok(Progress::Worked)
+            }
             Turn::Cut(Cut::GiveUp { id, why }) => {
                 self.pass_cancel_on(id, why);
                 Ok(Progress::Worked)
@@ -282,14 +288,7 @@ impl Subtask {
                     "the subtask is not running".into(),
                 ),
             },
-            Command::Completed(id) => {
-                // A subtask that is not running yet has no operators to tell.
-                if let Phase::Running(head) = &mut self.phase
-                    && self.core.complete(id)
-                {
-                    head.completed(id)?;
-                }
-            }
+            Command::Completed(id) => self.complete(id)?,
             Command::Aborted(id) => {
                 self.core.abort(id);
                 self.held = self.held.filter(|held| *held != id);
@@ -300,6 +299,16 @@ impl Subtask {
             }
         }
         Ok(false)
+    }
+
+    fn complete(&mut self, id: CheckpointId) -> Result<()> {
+        // A subtask that is not running yet has no operators to tell.
+        if let Phase::Running(head) = &mut self.phase
+            && self.core.complete(id)
+        {
+            head.completed(id)?;
+        }
+        Ok(())
     }
 
     /// Takes the snapshot: hooks, barrier downstream, sync part, and the async part on its way.

@@ -98,10 +98,16 @@ struct Scripted {
     own: Noting,
     next: FanOut<()>,
     turns: Rc<RefCell<Vec<Turn>>>,
+    /// What the engine says while a turn goes on.
+    meanwhile: Rc<RefCell<Vec<Command>>>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Head for Scripted {
     fn turn(&mut self, _: usize) -> Result<Turn> {
+        for command in self.meanwhile.take() {
+            self.mailbox.send(command);
+        }
         let turn = self.turns.borrow_mut().pop();
         Ok(turn.unwrap_or(Turn::Waiting { wake_at_ms: None }))
     }
@@ -204,6 +210,7 @@ struct Bench {
     log: Log,
     fails: Rc<RefCell<Vec<&'static str>>>,
     turns: Rc<RefCell<Vec<Turn>>>,
+    meanwhile: Rc<RefCell<Vec<Command>>>,
 }
 
 impl Bench {
@@ -217,14 +224,16 @@ impl Bench {
         };
         let links: Vec<Box<dyn Link<()>>> =
             vec![Box::new(noting("left")), Box::new(noting("right"))];
-        let turns = Rc::default();
+        let (turns, meanwhile) = (Rc::default(), Rc::default());
+        let signal = Signal::new();
+        let mailbox = Mailbox::new(Arc::clone(&signal));
         let head: Box<dyn Head> = Box::new(Scripted {
             own: noting("head"),
             next: FanOut::new(links, Vec::new()),
             turns: Rc::clone(&turns),
+            meanwhile: Rc::clone(&meanwhile),
+            mailbox: Arc::clone(&mailbox),
         });
-        let signal = Signal::new();
-        let mailbox = Mailbox::new(Arc::clone(&signal));
         let (reports, later) = (Arc::new(Reports::default()), Arc::new(Later::default()));
         let opening: LocalBoxFuture<'static, Result<Box<dyn Head>>> = if opens {
             Box::pin(ready(Ok(head)))
@@ -250,6 +259,7 @@ impl Bench {
             log,
             fails,
             turns,
+            meanwhile,
         };
         bench.settle();
         bench
@@ -344,6 +354,29 @@ fn k_591_hooks_come_before_the_barrier_and_the_barrier_before_the_snapshots_and_
     );
     assert_eq!(bench.later.run(), 1);
     assert_eq!(bench.take_reports(), ["ack 7"]);
+}
+
+#[test]
+fn what_completed_before_a_barrier_set_out_is_told_before_its_cut() {
+    let mut bench = Bench::new(true);
+    bench.take_reports();
+    // It comes while the turn goes on that meets the barrier, behind a word about something else.
+    *bench.meanwhile.borrow_mut() = vec![
+        Command::Aborted(CheckpointId(5)),
+        Command::Completed(CheckpointId(6)),
+    ];
+    bench.turn(Turn::Cut(Cut::Snapshot {
+        barrier: Barrier::new(CheckpointId(7), 0),
+        report: AlignmentReport::default(),
+        unaligned: false,
+    }));
+    let log = bench.take_log();
+    let place = |word: &str| log.iter().position(|entry| entry == word);
+    assert!(
+        place("head completed 6") < place("head prepare 7"),
+        "{log:?}"
+    );
+    assert!(place("head completed 6").is_some() && place("head aborted 5").is_some());
 }
 
 #[test]
