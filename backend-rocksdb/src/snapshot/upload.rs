@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::{StreamExt, iter};
 use state_api::{
-    CheckpointStorage, Error, IncrementalHandle, KeyGroupRange, KeyedHandle, NamedHandle,
+    Bases, CheckpointStorage, Error, IncrementalHandle, KeyGroupRange, KeyedHandle, NamedHandle,
     ObjectHandle, PersistContext, Result, Scope, Snapshot, StateHandle, StateSummary,
 };
 
