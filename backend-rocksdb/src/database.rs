@@ -3,12 +3,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rocksdb::{
-    BoundColumnFamily, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, Options,
+    BoundColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBWithThreadMode, MultiThreaded,
+    Options, WriteOptions,
 };
 use self_cell::self_cell;
 use state_api::{Error, Result};
 
 use crate::error::{failed, not_opened};
+use crate::flushes::Flushes;
 use crate::folder::InstanceFolder;
 use crate::tuning::Tuning;
 
@@ -21,6 +23,7 @@ pub(crate) struct Database {
     path: PathBuf,
     tuning: Tuning,
     options: Options,
+    flushes: Flushes,
     /// RocksDB refers to some of what options hold for as long as the column is open.
     column_options: Mutex<Vec<Options>>,
     /// After the database: it is removed when nothing in it is open any more.
@@ -37,8 +40,10 @@ impl Database {
         path: PathBuf,
         tuning: Tuning,
     ) -> Result<Arc<Self>> {
-        let options = tuning.of_database();
-        let mut columns = Vec::new();
+        let mut options = tuning.of_database();
+        let flushes = Flushes::default();
+        options.add_event_listener(flushes.clone());
+        let mut columns = vec![ColumnFamilyDescriptor::new(MARKS, of_marks())];
         if path.join("CURRENT").exists() {
             let names =
                 Db::list_cf(&options, &path).map_err(|e| failed("list columns", &path, e))?;
@@ -49,17 +54,14 @@ impl Database {
             }
         }
         // The database keeps what these refer to.
-        let db = if columns.is_empty() {
-            Db::open(&options, &path)
-        } else {
-            Db::open_cf_descriptors(&options, &path, columns)
-        };
+        let db = Db::open_cf_descriptors(&options, &path, columns);
         let db = db.map_err(|e| not_opened(&path, e))?;
         Ok(Arc::new(Self {
             db,
             path,
             tuning,
             options,
+            flushes,
             column_options: Mutex::default(),
             folder,
         }))
@@ -86,6 +88,28 @@ impl Database {
     /// Returns the options that the database was opened with.
     pub(crate) fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Writes a mark, and returns the number of this change: all changes so far have lesser ones, all that follow greater ones.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn mark(&self) -> Result<u64> {
+        let marks = self
+            .db
+            .cf_handle(MARKS)
+            .ok_or_else(|| Error::bug("the database has no column of marks"))?;
+        let mut write = WriteOptions::default();
+        write.disable_wal(true);
+        self.db
+            .put_cf_opt(&marks, b"mark", b"", &write)
+            .map_err(|e| failed("put", &self.path, e))?;
+        Ok(self.db.latest_sequence_number())
+    }
+
+    /// Returns what knows which marks are in files.
+    pub(crate) fn flushes(&self) -> &Flushes {
+        &self.flushes
     }
 
     /// Returns the states that have a column, by name.
@@ -162,6 +186,17 @@ impl ColumnCell {
     pub(crate) fn handle(&self) -> &Arc<BoundColumnFamily<'_>> {
         self.borrow_dependent()
     }
+}
+
+/// RocksDB's own column, which has no state: what is flushed together with a mark in it belongs to one cut.
+pub(crate) const MARKS: &str = "default";
+
+/// Returns the options of the column of marks, in which there is next to nothing.
+fn of_marks() -> Options {
+    let mut options = Options::default();
+    options.set_write_buffer_size(64 << 10);
+    options.set_compression_type(DBCompressionType::None);
+    options
 }
 
 /// What the names of the columns of states start with: RocksDB has a column `default` of its own.

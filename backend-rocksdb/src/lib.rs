@@ -21,6 +21,7 @@ assert_eq!(backends.names(), ["rocksdb"]);
 | `memory` | the one memory budget of all databases in a process |
 | `folder` | the folder of a database, and what dead processes left |
 | `database` | an open database with its columns |
+| `flushes` | which memory has become files |
 | `store` | the byte store on it |
 | `pages` | iterators to pages |
 | `view` | a frozen database |
@@ -45,6 +46,8 @@ mod error;
 mod expiry;
 #[cfg(all(test, feature = "rocksdb"))]
 mod fault_tests;
+#[cfg(feature = "rocksdb")]
+mod flushes;
 #[cfg(feature = "rocksdb")]
 mod folder;
 #[cfg(feature = "rocksdb")]

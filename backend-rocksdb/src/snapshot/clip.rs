@@ -4,7 +4,7 @@ use std::sync::Arc;
 use rocksdb::{BottommostLevelCompaction, CompactOptions, WriteOptions};
 use state_api::Result;
 
-use super::frozen::{Frozen, flush};
+use super::frozen::Frozen;
 use super::layout::{Bounds, Layout};
 use crate::database::{ColumnCell, Database};
 use crate::error::failed;
@@ -63,8 +63,7 @@ pub(crate) fn clip(
             db.compact_range_cf_opt(cell.handle(), end, None::<&[u8]>, &compact);
         }
     }
-    flush(database, columns)?;
-    let after = Frozen::cut(database, columns, before.prefix_len)?.layout()?;
+    let after = Frozen::cut_and_wait(database, columns, before.prefix_len)?.layout()?;
     let old: BTreeSet<u64> = before.files().map(|file| file.number).collect();
     for file in after.files().filter(|file| !file.is_within(bounds)) {
         // What is in it is deleted; it can only not stand beside the files of others.

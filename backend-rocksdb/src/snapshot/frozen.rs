@@ -8,20 +8,32 @@ use state_api::{Error, Result};
 
 use super::layout::{Layout, file_name};
 use super::manifest;
-use crate::database::{ColumnCell, Database};
+use crate::database::{ColumnCell, Database, MARKS};
 use crate::error::{failed, folder_failed};
+use crate::flushes::Flushed;
 
 /// The files of a database at a cut. None of them is removed before this is dropped, or before they are linked elsewhere.
 pub(crate) struct Frozen {
     pin: Pin,
+    /// The manifest when the database was cut, and how long it was.
     manifest: PathBuf,
-    /// The manifest goes on; so many bytes of it are of the cut.
     manifest_len: u64,
+    /// What is still on its way from memory to files.
+    flushing: Option<Flushing>,
+    columns: Vec<Arc<ColumnCell>>,
     prefix_len: usize,
 }
 
+/// A flush that goes on while the database is written.
+struct Flushing {
+    /// The number of the last change before the cut, which is a mark.
+    mark: u64,
+    done: Flushed,
+}
+
 impl Frozen {
-    /// Writes the memory of all columns to files, in one step, and notes which files there are.
+    /// Begins to write the memory of all columns to files, in one step, and does not wait: what is written from here on goes to
+    /// other memory, and other files.
     ///
     /// # Errors
     /// Those of the disk; the database goes on.
@@ -30,39 +42,105 @@ impl Frozen {
         columns: &[Arc<ColumnCell>],
         prefix_len: usize,
     ) -> Result<Self> {
+        let mut frozen = Self::at(database, columns, prefix_len)?;
+        let mark = database.mark()?;
+        frozen.flushing = Some(Flushing {
+            mark,
+            done: database.flushes().of(mark),
+        });
+        flush(database, columns, false)?;
+        Ok(frozen)
+    }
+
+    /// Writes the memory of all columns to files, and waits for it. Nobody else may write meanwhile.
+    ///
+    /// # Errors
+    /// Those of the disk; the database goes on.
+    pub(crate) fn cut_and_wait(
+        database: &Arc<Database>,
+        columns: &[Arc<ColumnCell>],
+        prefix_len: usize,
+    ) -> Result<Self> {
+        flush(database, columns, true)?;
+        Self::at(database, columns, prefix_len)
+    }
+
+    fn at(
+        database: &Arc<Database>,
+        columns: &[Arc<ColumnCell>],
+        prefix_len: usize,
+    ) -> Result<Self> {
         let pin = Pin::new(database)?;
-        flush(database, columns)?;
         let (manifest, manifest_len) = current_manifest(database.path())
             .map_err(|e| folder_failed("read manifest", database.path(), e))?;
         Ok(Self {
             pin,
             manifest,
             manifest_len,
+            flushing: None,
+            columns: columns.to_vec(),
             prefix_len,
         })
     }
 
-    /// Returns which files there are.
+    /// Waits until all of the cut is in files; says with which words that failed.
+    pub(crate) async fn flushed(&mut self) -> Result<(), String> {
+        let Some(flushing) = &mut self.flushing else {
+            return Ok(());
+        };
+        let gone = || Err("the database is closed".to_owned());
+        (&mut flushing.done).await.unwrap_or_else(|_| gone())
+    }
+
+    /// Writes memory to files after that failed, if RocksDB can resume its work.
     ///
     /// # Errors
-    /// Those of the disk, `Unsupported` when the database uses something that snapshots don't carry.
+    /// `Retryable` with the words of the failure, or those of the disk.
+    pub(crate) fn flush_again(&self, error: &str) -> Result<()> {
+        let database = self.database();
+        if database.db().resume().is_err() {
+            return Err(
+                Error::retryable("the memory of the local database can't be flushed")
+                    .with("operation", "flush")
+                    .with("path", database.path().display())
+                    .with("cause", error),
+            );
+        }
+        flush(database, &self.columns, true)?;
+        tracing::warn!(%error, path = %database.path().display(), "a local database works again after a failure");
+        Ok(())
+    }
+
+    /// Returns which files there are, once all of the cut is in files.
+    ///
+    /// # Errors
+    /// Those of the disk; `Unsupported` when the database uses something that snapshots don't carry; `Retryable` when what was
+    /// written later can't be told apart.
     pub(crate) fn layout(&self) -> Result<Layout> {
         let path = &self.manifest;
-        let read = || {
+        let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
-            File::open(path)?
-                .take(self.manifest_len)
-                .read_to_end(&mut bytes)?;
+            let manifest = File::open(path)?;
+            match self.flushing {
+                None => manifest.take(self.manifest_len).read_to_end(&mut bytes)?,
+                Some(_) => (&manifest).read_to_end(&mut bytes)?,
+            };
             Ok(bytes)
         };
         let bytes = read().map_err(|e| folder_failed("read manifest", path, e))?;
-        if bytes.len() as u64 != self.manifest_len {
-            return Err(
-                Error::retryable("the manifest of the local database is too short")
-                    .with("path", path.display()),
-            );
-        }
-        manifest::read(&bytes, self.prefix_len).map_err(|e| e.with("path", path.display()))
+        let len = usize::try_from(self.manifest_len).unwrap_or(usize::MAX);
+        let here = |error: Error| error.with("path", path.display());
+        let Some((before, after)) = bytes.split_at_checked(len) else {
+            let error = Error::retryable("the manifest of the local database is too short");
+            return Err(here(error));
+        };
+        let layout = match &self.flushing {
+            None => manifest::read(before, self.prefix_len),
+            Some(flushing) if after.is_empty() => Err(unmarked(flushing.mark)),
+            Some(flushing) => manifest::read_to_mark(&bytes, len, flushing.mark, self.prefix_len)
+                .and_then(|layout| layout.ok_or_else(|| unmarked(flushing.mark))),
+        };
+        layout.map_err(here)
     }
 
     /// Returns the database.
@@ -103,17 +181,25 @@ impl Drop for Pin {
     }
 }
 
+/// RocksDB begins another manifest when this one is too long, or when it could not be written.
+fn unmarked(mark: u64) -> Error {
+    Error::retryable("the cut is not in the manifest of the local database, which was begun anew; the next one is")
+        .with("mark", mark)
+}
+
 /// Writes memory to files; after an error once more, if RocksDB can resume its work.
-pub(crate) fn flush(database: &Database, columns: &[Arc<ColumnCell>]) -> Result<()> {
-    if columns.is_empty() {
-        return Ok(());
-    }
+fn flush(database: &Database, columns: &[Arc<ColumnCell>], wait: bool) -> Result<()> {
     let mut options = FlushOptions::default();
-    options.set_wait(true);
-    // The task waits: better that its next writes are slowed down than that it waits here for compactions.
+    options.set_wait(wait);
+    // Better that the next writes of the task are slowed down than that it waits here for compactions.
     options.set_allow_write_stall(true);
-    let handles: Vec<_> = columns.iter().map(|cell| cell.handle()).collect();
     let db = database.db();
+    let marks = db.cf_handle(MARKS);
+    let handles: Vec<_> = columns
+        .iter()
+        .map(|cell| cell.handle())
+        .chain(&marks)
+        .collect();
     let Err(error) = db.flush_cfs_opt(&handles, &options) else {
         return Ok(());
     };

@@ -27,6 +27,8 @@ const COLUMN_ADDED: u64 = 201;
 const COLUMN_DROPPED: u64 = 202;
 const GREATEST_COLUMN: u64 = 203;
 const IN_GROUP: u64 = 300;
+/// The id of RocksDB's own column, in which there are marks alone.
+const MARKS: u64 = 0;
 /// From here on tags come with their length, and may be left out.
 const SKIPPABLE: u64 = 1 << 13;
 /// All but these, which no version of today writes: blob files and logs.
@@ -59,12 +61,47 @@ pub(super) fn read(manifest: &[u8], prefix_len: usize) -> Result<Layout> {
     reading.layout(prefix_len)
 }
 
+/// Reads a manifest up to, and with, the first edit past `from` bytes that brings a mark into a file; `None` if none does.
+///
+/// Whatever was in memory when the mark was written is in files after this edit, and nothing that was written later is.
+///
+/// # Errors
+/// As [`read`]; `Retryable` when later changes are in the files all the same.
+pub(super) fn read_to_mark(
+    manifest: &[u8],
+    from: usize,
+    mark: u64,
+    prefix_len: usize,
+) -> Result<Option<Layout>> {
+    let mut reading = Reading::default();
+    let before = record_log::records(&manifest[..from.min(manifest.len())])?.len();
+    for (at, record) in record_log::records(manifest)?.into_iter().enumerate() {
+        reading.marked = None;
+        reading.apply(&record)?;
+        if at < before || reading.marked.is_none_or(|newest| newest < mark) {
+            continue;
+        }
+        let layout = reading.layout(prefix_len)?;
+        let later = layout.files().find(|file| file.largest_sequence > mark);
+        return match later {
+            None => Ok(Some(layout)),
+            Some(file) => Err(Error::retryable(
+                "what was written after the cut is in a file with what was written before; the next one works",
+            )
+            .with("file", file.name())),
+        };
+    }
+    Ok(None)
+}
+
 #[derive(Default)]
 struct Reading {
     columns: BTreeMap<u64, Column>,
     last_sequence: u64,
     /// Edits that count together, and how many are missing.
     group: Vec<Edit>,
+    /// The greatest number of a mark that the last edits brought into a file.
+    marked: Option<u64>,
 }
 
 /// One record.
@@ -118,6 +155,9 @@ impl Reading {
             }
         }
         for file in edit.new_files {
+            if edit.column == MARKS {
+                self.marked = self.marked.max(Some(file.largest_sequence));
+            }
             self.last_sequence = self.last_sequence.max(file.largest_sequence);
             column.files.insert(file.number, file);
         }
@@ -130,12 +170,13 @@ impl Reading {
             last_sequence: self.last_sequence,
             columns: Vec::new(),
         };
-        for column in self.columns.into_values() {
+        for (id, column) in self.columns {
+            if id == MARKS {
+                continue;
+            }
             let files: Vec<FileLayout> = column.files.into_values().collect();
             match state_of(&column.name) {
                 Some(state) => layout.columns.push(ColumnLayout { state, files }),
-                // RocksDB's own column.
-                None if files.is_empty() => {}
                 None => {
                     return Err(
                         Error::unsupported("a column that is not of a state has files")

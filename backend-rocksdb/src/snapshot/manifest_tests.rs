@@ -113,14 +113,22 @@ fn a_dropped_column_is_gone_and_what_is_not_known_is_refused() {
         put_file(&mut record, &file);
         record
     };
+    // Nobody knows what is in a column that is of no state.
+    let mut of_others = with_file(file(99));
+    for (tag, value) in [(COLUMN, 9), (COLUMN_ADDED, 0)] {
+        put_varint(&mut of_others, tag);
+        match value {
+            0 => put_bytes(&mut of_others, b"other"),
+            id => put_varint(&mut of_others, id),
+        }
+    }
     for refused in [
         comparator,
         record(&[(400, &[1, 2, 3])]),
         record(&[(SKIPPABLE + 2, &[1])]),
         with_file(blob),
         with_file(elsewhere),
-        // The files of RocksDB's own column are of no state.
-        with_file(file(99)),
+        of_others,
     ] {
         let manifest = with(write(&layout(2)), &[refused]);
         assert_eq!(
@@ -133,4 +141,58 @@ fn a_dropped_column_is_gone_and_what_is_not_known_is_refused() {
         &[record(&[(DELETED_FILE, &[0, 77]), (COLUMN, &[1])])],
     );
     assert_eq!(read(&twice, 2).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_cut_ends_with_the_edits_that_bring_its_mark_into_a_file() {
+    let flushed = |number: u8, sequence: u64, column: u8, left: Option<u8>| {
+        let mut edit = Vec::new();
+        let mut file = file(u64::from(number));
+        (file.level, file.smallest_sequence, file.largest_sequence) = (0, sequence, sequence);
+        put_file(&mut edit, &file);
+        put_varint(&mut edit, COLUMN);
+        put_varint(&mut edit, u64::from(column));
+        if let Some(left) = left {
+            put_varint(&mut edit, IN_GROUP);
+            put_varint(&mut edit, u64::from(left));
+        }
+        edit
+    };
+    let start = write(&layout(2));
+    let from = start.len();
+    let cut = |edits: &[Vec<u8>], mark| {
+        let manifest = with(start.clone(), edits);
+        let layout = read_to_mark(&manifest, from, mark, 2);
+        layout.map(|layout| {
+            layout.map(|layout| layout.files().map(|file| file.number).collect::<Vec<_>>())
+        })
+    };
+    let edits = [
+        flushed(50, 60, 1, None),
+        flushed(51, 69, 1, Some(1)),
+        flushed(52, 70, 0, Some(0)),
+        flushed(53, 80, 1, Some(1)),
+        flushed(54, 81, 0, Some(0)),
+    ];
+    // What was written later is left out, and so are the files of the marks.
+    assert_eq!(cut(&edits, 70).unwrap().unwrap(), [10, 50, 51, 11]);
+    assert_eq!(cut(&edits, 81).unwrap().unwrap(), [10, 50, 51, 53, 11]);
+    // Not there yet, also when a part of the edits is.
+    assert_eq!(cut(&edits[..1], 70).unwrap(), None);
+    assert_eq!(cut(&edits[..2], 70).unwrap(), None);
+    assert_eq!(cut(&edits[..4], 81).unwrap(), None);
+    // What comes from before the cut says nothing about it.
+    let manifest = with(start.clone(), &edits);
+    assert_eq!(
+        read_to_mark(&manifest, manifest.len(), 70, 2).unwrap(),
+        None
+    );
+    // Two flushes became one: the cut can't be had any more.
+    let error = cut(
+        &[flushed(51, 75, 1, Some(1)), flushed(52, 76, 0, Some(0))],
+        70,
+    )
+    .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retryable);
+    assert_eq!(error.context("file"), Some("000051.sst"));
 }

@@ -172,7 +172,7 @@ impl Place<'_> {
         let prefix_len = self.prefix_len;
         let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
         let cleaned = on_cpu(cx, move || {
-            let frozen = Frozen::cut(&database, &columns, prefix_len)?;
+            let frozen = Frozen::cut_and_wait(&database, &columns, prefix_len)?;
             fs::create_dir_all(&links).map_err(|e| folder_failed("create folder", &links, e))?;
             let layout = frozen.layout()?;
             let mut origins = BTreeMap::new();

@@ -71,9 +71,14 @@ impl FileSnapshot {
             transfers,
         } = *self;
         let known = Arc::clone(&base);
+        let mut frozen = frozen;
+        let flushed = frozen.flushed().await;
         // Once they are linked, the database may remove files again.
         let (layout, links) = cx
             .on_cpu(move || {
+                if let Err(error) = flushed {
+                    frozen.flush_again(&error)?;
+                }
                 let layout = frozen.layout()?;
                 let links = Links::create(links, frozen.database().folder())?;
                 for file in missing(&layout, &known) {
