@@ -63,6 +63,9 @@ pub struct RocksDbConfig {
     /// Least part of the own key groups that a restored database must hold to be built upon
     /// (`restore-overlap-fraction-threshold`).
     pub restore_overlap: f64,
+    /// Whether files that reach beyond the key groups after a restore at another parallelism are written anew in the background
+    /// (`incremental-restore-async-compact-after-rescale`; on, unlike Flink's: the next such restore need not do it then).
+    pub compact_after_rescale: bool,
     /// Figures of RocksDB that are reported as gauges (`metrics.*`).
     pub gauges: Vec<NativeGauge>,
     /// Whether gauges are reported per column (`metrics.column-family-as-variable`).
@@ -97,6 +100,7 @@ impl Default for RocksDbConfig {
             transfers: 4,
             write_batch_size: 2 << 20,
             restore_overlap: 0.0,
+            compact_after_rescale: true,
             gauges: Vec::new(),
             gauges_per_column: false,
         }

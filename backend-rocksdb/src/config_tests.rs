@@ -76,6 +76,7 @@ fn every_option_is_read() {
         ("checkpoint.transfer.thread.num", "6"),
         ("write-batch-size", "0"),
         ("restore-overlap-fraction-threshold", "0.5"),
+        ("incremental-restore-async-compact-after-rescale", "false"),
         ("metrics.estimate-num-keys", "true"),
         ("metrics.num-snapshots", "false"),
         ("metrics.column-family-as-variable", "true"),
@@ -137,6 +138,7 @@ fn every_option_is_read() {
         ),
         (6, 0, 0.5)
     );
+    assert!(!config.compact_after_rescale);
     assert_eq!(
         config.gauges,
         [NativeGauge::named("estimate-num-keys").unwrap()]

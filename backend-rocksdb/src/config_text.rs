@@ -71,6 +71,7 @@ table! {
     "checkpoint.transfer.thread.num" => |c, given| c.transfers = given.number(1, 1_024)? as usize;
     "write-batch-size" => |c, given| c.write_batch_size = given.size(0)?;
     "restore-overlap-fraction-threshold" => |c, given| c.restore_overlap = given.fraction(0.0, 1.0)?;
+    "incremental-restore-async-compact-after-rescale" => |c, given| c.compact_after_rescale = given.flag()?;
     "metrics.column-family-as-variable" => |c, given| c.gauges_per_column = given.flag()?;
     // Flink's, of which only the default is offered.
     "timer-service.factory" => |_c, given| given.only("ROCKSDB")?;
@@ -78,7 +79,6 @@ table! {
     "memory.high-prio-pool-ratio" => |_c, given| given.never(
         "it can't be set: index and filter blocks come first in half of the cache, as RocksDB has it"
     )?;
-    "incremental-restore-async-compact-after-rescale" => |_c, given| given.only("false")?;
     "use-ingest-db-restore-mode" => |_c, given| given.only("false")?;
     "rescaling.use-delete-files-in-range" => |_c, given| given.only("false")?;
     "manual-compaction.min-interval" => |_c, given| given.only("0")?;

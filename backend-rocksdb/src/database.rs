@@ -101,8 +101,10 @@ impl Database {
             .ok_or_else(|| Error::bug("the database has no column of marks"))?;
         let mut write = WriteOptions::default();
         write.disable_wal(true);
-        self.db
-            .put_cf_opt(&marks, b"mark", b"", &write)
+        let put = || self.db.put_cf_opt(&marks, b"mark", b"", &write);
+        // After a failure that is over RocksDB wants to be told.
+        put()
+            .or_else(|error| self.db.resume().and_then(|()| put()).map_err(|_| error))
             .map_err(|e| failed("put", &self.path, e))?;
         Ok(self.db.latest_sequence_number())
     }

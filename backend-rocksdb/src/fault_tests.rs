@@ -12,9 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use backend_testkit::storage::MemoryStorage;
+use backend_testkit::{InlineExecutor, block_on};
 use state_api::{
-    BackendContext, ByteStore, Column, Error, ErrorKind, JobId, KeyGroup, KeyGroupRange,
-    ManualClock, MaxParallelism, OperatorUid, Page, Result, Subtask,
+    BackendContext, ByteStore, CheckpointId, CheckpointStorage, Column, Error, ErrorKind, JobId,
+    KeyGroup, KeyGroupRange, ManualClock, MaxParallelism, OperatorUid, Page, PersistContext,
+    RestoreContext, Result, SnapshotKind, SnapshotRequest, Subtask,
 };
 
 use crate::{RocksDbBackend, RocksDbStore};
@@ -194,6 +197,66 @@ fn a_disk_that_was_full_and_no_longer_is_costs_nothing() {
     let keys: Vec<_> = page.entries.into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, [&b"after"[..], b"before", b"while full"]);
     db.db().flush_cf(store.handle(column)).unwrap();
+}
+
+#[test]
+fn k_250_a_disk_that_is_full_when_a_cut_is_flushed_fails_the_checkpoint_and_the_next_one_works() {
+    let Some(disk) = SmallDisk::new("size=24m") else {
+        return;
+    };
+    let options = [SMALL, &[("incremental", "true")]].concat();
+    let mut store = RocksDbBackend::new()
+        .open(&context(&disk.path, &options))
+        .unwrap();
+    let column = store.open_column("state").unwrap();
+    // Less than a write buffer: it is written when the database is cut.
+    put(&mut store, column, 512 << 10).unwrap();
+    let ballast = disk.fill();
+    let storage = Arc::new(MemoryStorage::new());
+    let checkpoint = |store: &mut RocksDbStore, id| {
+        let request = SnapshotRequest {
+            checkpoint: CheckpointId(id),
+            kind: SnapshotKind::Checkpoint,
+            now_ms: 0,
+        };
+        let cx = PersistContext::new(
+            request.checkpoint,
+            Arc::clone(&storage) as Arc<dyn CheckpointStorage>,
+            Arc::new(InlineExecutor),
+        );
+        // The task goes on in any case: what is to be written is written later.
+        let cut = store.native().unwrap().snapshot(&request, &[]).unwrap();
+        store.put(column, b"after the cut", b"1").ok();
+        block_on(cut.persist(cx))
+    };
+    let error = checkpoint(&mut store, 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retryable);
+    assert_eq!(error.context("operation"), Some("flush"));
+    assert!(
+        error.context("cause").unwrap().contains("No space"),
+        "{error}"
+    );
+    let path = Path::new(error.context("path").unwrap());
+    assert!(path.starts_with(store.folder()), "{error}");
+    fs::remove_file(ballast).unwrap();
+    let handles = checkpoint(&mut store, 2).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let mut restored = RocksDbBackend::new()
+        .open(&context(other.path(), &options))
+        .unwrap();
+    let cx = RestoreContext {
+        storage,
+        executor: Arc::new(InlineExecutor),
+    };
+    let range = KeyGroupRange::new(KeyGroup(0), KeyGroup(127));
+    block_on(restored.native().unwrap().restore(&handles, range, &cx)).unwrap();
+    let count = |store: &mut RocksDbStore| {
+        let column = store.open_column("state").unwrap();
+        let mut page = Page::default();
+        store.scan(column, b"\0", None, 1_000, &mut page).unwrap();
+        page.entries.iter().filter(|(key, _)| key[0] == 0).count()
+    };
+    assert_eq!((count(&mut store), count(&mut restored)), (128, 128));
 }
 
 #[test]

@@ -134,6 +134,12 @@ impl RocksDbStore {
         self.native.restored()
     }
 
+    /// Waits until a restore at another parallelism has also written the files anew that reached beyond the key groups; until
+    /// then what lies beyond is only marked as deleted. Everything works meanwhile; to be measured and tested one may wait.
+    pub fn wait_for_rewriting(&mut self) {
+        self.native.wait_for_rewriting();
+    }
+
     /// Returns the memory budget that the store draws on, if it shares one.
     #[must_use]
     pub fn memory(&self) -> Option<&Arc<SharedMemory>> {

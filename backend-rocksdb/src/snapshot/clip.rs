@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
 
 use rocksdb::{BottommostLevelCompaction, CompactOptions, WriteOptions};
 use state_api::Result;
@@ -9,66 +11,163 @@ use super::layout::{Bounds, Layout};
 use crate::database::{ColumnCell, Database};
 use crate::error::failed;
 
-/// Removes what lies beyond the bounds: deletes it, and rewrites the files that reach across, so that afterwards each file lies
-/// whole within them. Returns the bytes of new files.
-///
-/// # Errors
-/// Those of the disk.
-pub(crate) fn clip(
-    database: &Arc<Database>,
-    columns: &[Arc<ColumnCell>],
-    before: &Layout,
-    crossing: &BTreeSet<String>,
-    bounds: &Bounds,
-) -> Result<u64> {
-    let db = database.db();
-    let mut write = WriteOptions::default();
-    write.disable_wal(true);
-    let mut compact = CompactOptions::default();
-    compact.set_exclusive_manual_compaction(false);
-    compact.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
-    for cell in columns
-        .iter()
-        .filter(|cell| crossing.contains(cell.state()))
-    {
-        let files = || {
-            let column = before.columns.iter().find(|c| c.state == cell.state());
-            column.into_iter().flat_map(|column| &column.files)
-        };
-        let delete = |start: &[u8], end: &[u8]| {
-            db.delete_range_cf_opt(cell.handle(), start, end, &write)
-                .map_err(|e| failed("delete range", database.path(), e).with("state", cell.state()))
-        };
-        let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
-        let starts_before = files().any(|file| file.first_key() < start);
-        let last = files().map(|file| file.last_key().0).max();
-        let past_last = end
-            .and_then(|end| last.filter(|last| *last >= end))
-            .map(|last| {
-                let mut past = last.to_vec();
-                past.push(0);
-                past
+/// What is in files and lies beyond the key groups of a database: deleted, so that nobody sees it, and to be left out when the
+/// files are written anew.
+pub(crate) struct Beyond {
+    database: Arc<Database>,
+    columns: Vec<Crossing>,
+    bounds: Bounds,
+    before: Layout,
+}
+
+/// A column with files that reach beyond the bounds.
+struct Crossing {
+    cell: Arc<ColumnCell>,
+    starts_before: bool,
+    ends_after: bool,
+}
+
+impl Beyond {
+    /// Deletes what lies beyond the bounds.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn delete(
+        database: &Arc<Database>,
+        columns: &[Arc<ColumnCell>],
+        layout: &Layout,
+        crossing: &BTreeSet<String>,
+        bounds: &Bounds,
+    ) -> Result<Self> {
+        let mut write = WriteOptions::default();
+        write.disable_wal(true);
+        let mut beyond = Vec::new();
+        for cell in columns
+            .iter()
+            .filter(|cell| crossing.contains(cell.state()))
+        {
+            let files = || {
+                let column = layout.columns.iter().find(|c| c.state == cell.state());
+                column.into_iter().flat_map(|column| &column.files)
+            };
+            let delete = |start: &[u8], end: &[u8]| {
+                let db = database.db();
+                db.delete_range_cf_opt(cell.handle(), start, end, &write)
+                    .map_err(|e| failed("delete range", database.path(), e))
+                    .map_err(|e| e.with("state", cell.state()))
+            };
+            let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
+            let starts_before = files().any(|file| file.first_key() < start);
+            let last = files().map(|file| file.last_key().0).max();
+            let past_last = end
+                .and_then(|end| last.filter(|last| *last >= end))
+                .map(|last| [last, &[0]].concat());
+            if starts_before {
+                delete(&[], start)?;
+            }
+            if let (Some(end), Some(past)) = (end, &past_last) {
+                delete(end, past)?;
+            }
+            beyond.push(Crossing {
+                cell: Arc::clone(cell),
+                starts_before,
+                ends_after: past_last.is_some(),
             });
-        if starts_before {
-            delete(&[], start)?;
         }
-        if let (Some(end), Some(past)) = (end, &past_last) {
-            delete(end, past)?;
-        }
+        Ok(Self {
+            database: Arc::clone(database),
+            columns: beyond,
+            bounds: bounds.clone(),
+            before: layout.clone(),
+        })
+    }
+
+    /// Writes the files that reach across anew, so that afterwards each lies whole within the bounds, and returns the bytes of
+    /// new files. It stops early when manual compactions are disabled.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn rewrite(&self) -> Result<u64> {
+        let mut compact = CompactOptions::default();
+        compact.set_exclusive_manual_compaction(false);
+        compact.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+        let db = self.database.db();
+        let (start, end) = (self.bounds.start.as_slice(), self.bounds.end.as_deref());
         // Whatever has such keys is merged with what lies below it, down to the last level, where deleted keys end.
-        if starts_before {
-            db.compact_range_cf_opt(cell.handle(), None::<&[u8]>, Some(start), &compact);
+        for column in &self.columns {
+            let handle = column.cell.handle();
+            if column.starts_before {
+                db.compact_range_cf_opt(handle, None::<&[u8]>, Some(start), &compact);
+            }
+            if column.ends_after {
+                db.compact_range_cf_opt(handle, end, None::<&[u8]>, &compact);
+            }
         }
-        if past_last.is_some() {
-            db.compact_range_cf_opt(cell.handle(), end, None::<&[u8]>, &compact);
+        let after = Frozen::now(&self.database, &[], self.before.prefix_len)?.layout()?;
+        let old: BTreeSet<u64> = self.before.files().map(|file| file.number).collect();
+        let new = after.files().filter(|file| !old.contains(&file.number));
+        Ok(new.map(|file| file.size).sum())
+    }
+
+    /// Lets a thread of its own write the files anew while the database is used.
+    pub(crate) fn rewrite_meanwhile(self) -> Rewriting {
+        let rewritten = Arc::new(AtomicU64::new(0));
+        let database = Arc::clone(&self.database);
+        let total = Arc::clone(&rewritten);
+        let work = move || match self.rewrite() {
+            Ok(bytes) => {
+                total.store(bytes, Ordering::Relaxed);
+                tracing::info!(bytes, path = %self.database.path().display(), "wrote the files that reached beyond the key groups anew");
+            }
+            // What lies beyond stays deleted; a later restore at another parallelism has more to do.
+            Err(error) => {
+                tracing::warn!(%error, path = %self.database.path().display(), "files still reach beyond the key groups");
+            }
+        };
+        let thread = Builder::new().name("rocksdb-clip".to_owned()).spawn(work);
+        if let Err(error) = &thread {
+            tracing::warn!(%error, path = %database.path().display(), "no thread to write files anew: they still reach beyond the key groups");
+        }
+        Rewriting {
+            database,
+            rewritten,
+            thread: thread.ok(),
         }
     }
-    let after = Frozen::cut_and_wait(database, columns, before.prefix_len)?.layout()?;
-    let old: BTreeSet<u64> = before.files().map(|file| file.number).collect();
-    for file in after.files().filter(|file| !file.is_within(bounds)) {
-        // What is in it is deleted; it can only not stand beside the files of others.
-        tracing::warn!(file = file.name(), path = %database.path().display(), "a file still reaches beyond its key groups");
+}
+
+/// Files that are being written anew; given up when dropped.
+pub(crate) struct Rewriting {
+    database: Arc<Database>,
+    rewritten: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Rewriting {
+    /// Returns the bytes of new files, 0 until all are written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rewritten.load(Ordering::Relaxed)
     }
-    let new = after.files().filter(|file| !old.contains(&file.number));
-    Ok(new.map(|file| file.size).sum())
+
+    /// Waits for the end.
+    pub(crate) fn wait(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::warn!(path = %self.database.path().display(), "the thread that writes files anew panicked");
+        }
+    }
+}
+
+impl Drop for Rewriting {
+    fn drop(&mut self) {
+        if self
+            .thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+        {
+            self.database.db().disable_manual_compaction();
+        }
+        self.wait();
+    }
 }

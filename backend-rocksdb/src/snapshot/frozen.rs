@@ -42,7 +42,7 @@ impl Frozen {
         columns: &[Arc<ColumnCell>],
         prefix_len: usize,
     ) -> Result<Self> {
-        let mut frozen = Self::at(database, columns, prefix_len)?;
+        let mut frozen = Self::now(database, columns, prefix_len)?;
         let mark = database.mark()?;
         frozen.flushing = Some(Flushing {
             mark,
@@ -62,10 +62,14 @@ impl Frozen {
         prefix_len: usize,
     ) -> Result<Self> {
         flush(database, columns, true)?;
-        Self::at(database, columns, prefix_len)
+        Self::now(database, columns, prefix_len)
     }
 
-    fn at(
+    /// Notes which files there are, without what is in memory.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn now(
         database: &Arc<Database>,
         columns: &[Arc<ColumnCell>],
         prefix_len: usize,

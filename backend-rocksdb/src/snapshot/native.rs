@@ -10,6 +10,7 @@ use state_api::{
 };
 use uuid::Uuid;
 
+use super::clip::Rewriting;
 use super::frozen::Frozen;
 use super::restore::{Place, RestoreStats};
 use super::upload::FileSnapshot;
@@ -26,6 +27,8 @@ pub(crate) struct Native {
     /// Folders made so far; each has a number of its own.
     folders: u64,
     restored: Option<RestoreStats>,
+    /// Files that a restore left to be written anew.
+    rewriting: Option<Rewriting>,
 }
 
 impl RocksDbStore {
@@ -47,12 +50,24 @@ impl Native {
             bases: Bases::new(),
             folders: 0,
             restored: None,
+            rewriting: None,
         }
     }
 
     /// Returns what the restore has done, if there was one.
     pub(crate) fn restored(&self) -> Option<RestoreStats> {
-        self.restored
+        let rewritten = self.rewriting.as_ref().map_or(0, Rewriting::bytes);
+        self.restored.map(|stats| RestoreStats {
+            rewritten_bytes: stats.rewritten_bytes + rewritten,
+            ..stats
+        })
+    }
+
+    /// Waits until no file reaches beyond the key groups because of a restore.
+    pub(crate) fn wait_for_rewriting(&mut self) {
+        if let Some(rewriting) = &mut self.rewriting {
+            rewriting.wait();
+        }
     }
 }
 
@@ -133,6 +148,7 @@ impl NativeSnapshots for RocksDbStore {
                 tuning: self.database().tuning(),
                 prefix_len: self.native_state().prefix_len,
                 transfers: self.config().transfers.max(1),
+                compacts: self.config().compact_after_rescale,
             };
             let restored = place.restore(path, handles, range, cx).await?;
             tracing::info!(stats = ?restored.stats, path = %restored.database.path().display(), "restored a database out of files");
@@ -143,6 +159,7 @@ impl NativeSnapshots for RocksDbStore {
             let native = self.native_state_mut();
             native.bases = Bases::restored(restored.objects);
             native.restored = Some(restored.stats);
+            native.rewriting = restored.rewriting;
             if let [KeyedHandle::Incremental(handle)] = handles
                 && handle.range == range
             {

@@ -8,7 +8,7 @@ use state_api::{
     StateMeta, read_handle,
 };
 
-use super::clip::clip;
+use super::clip::{Beyond, Rewriting};
 use super::download::{assemble, naming};
 use super::frozen::Frozen;
 use super::layout::{Bounds, Layout, file_name};
@@ -30,7 +30,7 @@ pub struct RestoreStats {
     pub skipped_files: u64,
     /// Bytes of the files that were not fetched.
     pub skipped_bytes: u64,
-    /// Bytes of files that were written anew because others reached beyond the key groups.
+    /// Bytes of files that were written anew because others reached beyond the key groups, so far: it goes on in the background.
     pub rewritten_bytes: u64,
     /// Parts of the snapshot that had to be cleaned before they could be put together with others.
     pub cleaned_parts: u64,
@@ -44,6 +44,8 @@ pub(crate) struct Restored {
     pub(crate) objects: Objects,
     pub(crate) states: Vec<StateMeta>,
     pub(crate) stats: RestoreStats,
+    /// Files that reach beyond the key groups, on their way out.
+    pub(crate) rewriting: Option<Rewriting>,
 }
 
 /// Where a restore works.
@@ -52,6 +54,8 @@ pub(crate) struct Place<'a> {
     pub(crate) tuning: &'a Tuning,
     pub(crate) prefix_len: usize,
     pub(crate) transfers: usize,
+    /// Whether files that reach beyond the key groups are written anew.
+    pub(crate) compacts: bool,
 }
 
 impl Place<'_> {
@@ -99,8 +103,7 @@ impl Place<'_> {
         let plan = merge(&sources, &bounds)?;
         count(&mut stats, &plan);
         let scratch = Scratch(path.clone());
-        let (database, columns, rewritten) = self.open(&plan, &bounds, &path, cx).await?;
-        stats.rewritten_bytes += rewritten;
+        let (database, columns, beyond) = self.open(&plan, &bounds, &path, cx).await?;
         scratch.keep();
         drop(scratches);
         let stored = |(number, origin)| match origin {
@@ -113,6 +116,9 @@ impl Place<'_> {
             objects: plan.origins.into_iter().filter_map(stored).collect(),
             states,
             stats,
+            rewriting: beyond
+                .filter(|_| self.compacts)
+                .map(Beyond::rewrite_meanwhile),
         })
     }
 
@@ -167,11 +173,11 @@ impl Place<'_> {
         let bounds = Bounds::of(range, self.prefix_len);
         let plan = merge(std::slice::from_ref(source), &bounds)?;
         count(stats, &plan);
-        let (database, columns, rewritten) = self.open(&plan, &bounds, &scratch.0, cx).await?;
-        stats.rewritten_bytes += rewritten;
+        let (database, columns, beyond) = self.open(&plan, &bounds, &scratch.0, cx).await?;
         let prefix_len = self.prefix_len;
         let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
-        let cleaned = on_cpu(cx, move || {
+        let (cleaned, rewritten) = on_cpu(cx, move || {
+            let rewritten = beyond.map_or(Ok(0), |beyond| beyond.rewrite())?;
             let frozen = Frozen::cut_and_wait(&database, &columns, prefix_len)?;
             fs::create_dir_all(&links).map_err(|e| folder_failed("create folder", &links, e))?;
             let layout = frozen.layout()?;
@@ -180,25 +186,27 @@ impl Place<'_> {
                 frozen.link(file.number, &links)?;
                 origins.insert(file.number, Origin::Local(links.join(file.name())));
             }
-            Ok(Source {
+            let cleaned = Source {
                 range,
                 layout,
                 origins,
-            })
+            };
+            Ok((cleaned, rewritten))
         })
         .await?;
+        stats.rewritten_bytes += rewritten;
         tracing::warn!(path = %layout.display(), "a part of a snapshot held more than its key groups, and was cleaned by itself");
         Ok(cleaned)
     }
 
-    /// Fetches the files of a plan, opens the database, and removes what is beyond the bounds; returns the bytes rewritten.
+    /// Fetches the files of a plan, opens the database, and deletes what is beyond the bounds.
     async fn open(
         &self,
         plan: &Plan,
         bounds: &Bounds,
         path: &Path,
         cx: &RestoreContext,
-    ) -> Result<(Arc<Database>, Vec<Arc<ColumnCell>>, u64)> {
+    ) -> Result<(Arc<Database>, Vec<Arc<ColumnCell>>, Option<Beyond>)> {
         assemble(plan, path, self.transfers, cx).await?;
         let (folder, tuning) = (Arc::clone(self.folder), self.tuning.clone());
         let (path, bounds) = (path.to_owned(), bounds.clone());
@@ -210,12 +218,13 @@ impl Place<'_> {
                 .iter()
                 .map(|state| database.column(state))
                 .collect::<Result<Vec<_>>>()?;
-            let rewritten = if crossing.is_empty() {
-                0
-            } else {
-                clip(&database, &columns, &layout, &crossing, &bounds)?
+            let beyond = match crossing.is_empty() {
+                true => None,
+                false => Some(Beyond::delete(
+                    &database, &columns, &layout, &crossing, &bounds,
+                )?),
             };
-            Ok((database, columns, rewritten))
+            Ok((database, columns, beyond))
         })
         .await
     }

@@ -199,6 +199,12 @@ impl Subtasks {
         Ok(())
     }
 
+    pub(crate) fn wait_for_rewriting(&mut self) {
+        for store in &mut self.stores {
+            store.wait_for_rewriting();
+        }
+    }
+
     /// Returns all that is in the stores; nothing may be in the wrong one.
     pub(crate) fn contents(&mut self) -> Model {
         let mut all = Model::new();
