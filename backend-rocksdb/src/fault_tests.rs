@@ -16,8 +16,8 @@ use backend_testkit::storage::MemoryStorage;
 use backend_testkit::{InlineExecutor, block_on};
 use state_api::{
     BackendContext, ByteStore, CheckpointId, CheckpointStorage, Column, Error, ErrorKind, JobId,
-    KeyGroup, KeyGroupRange, ManualClock, MaxParallelism, OperatorUid, Page, PersistContext,
-    RestoreContext, Result, SnapshotKind, SnapshotRequest, Subtask,
+    KeyGroup, KeyGroupRange, KeyedHandle, ManualClock, MaxParallelism, OperatorUid, Page,
+    PersistContext, RestoreContext, Result, Snapshot, SnapshotKind, SnapshotRequest, Subtask,
 };
 
 use crate::{RocksDbBackend, RocksDbStore};
@@ -214,18 +214,8 @@ fn k_250_a_disk_that_is_full_when_a_cut_is_flushed_fails_the_checkpoint_and_the_
     let ballast = disk.fill();
     let storage = Arc::new(MemoryStorage::new());
     let checkpoint = |store: &mut RocksDbStore, id| {
-        let request = SnapshotRequest {
-            checkpoint: CheckpointId(id),
-            kind: SnapshotKind::Checkpoint,
-            now_ms: 0,
-        };
-        let cx = PersistContext::new(
-            request.checkpoint,
-            Arc::clone(&storage) as Arc<dyn CheckpointStorage>,
-            Arc::new(InlineExecutor),
-        );
+        let (cx, cut) = cut(store, &storage, id);
         // The task goes on in any case: what is to be written is written later.
-        let cut = store.native().unwrap().snapshot(&request, &[]).unwrap();
         store.put(column, b"after the cut", b"1").ok();
         block_on(cut.persist(cx))
     };
@@ -244,19 +234,79 @@ fn k_250_a_disk_that_is_full_when_a_cut_is_flushed_fails_the_checkpoint_and_the_
     let mut restored = RocksDbBackend::new()
         .open(&context(other.path(), &options))
         .unwrap();
+    restore(&mut restored, &handles, &storage).unwrap();
+    assert_eq!((count(&mut store), count(&mut restored)), (128, 128));
+}
+
+#[test]
+fn a_disk_that_is_full_during_a_restore_is_said_and_nothing_is_left_there() {
+    let Some(disk) = SmallDisk::new("size=12m") else {
+        return;
+    };
+    let options = [SMALL, &[("incremental", "true")]].concat();
+    let open = |dir: &Path| RocksDbBackend::new().open(&context(dir, &options));
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path()).unwrap();
+    let column = store.open_column("state").unwrap();
+    put(&mut store, column, 6 << 20).unwrap();
+    let storage = Arc::new(MemoryStorage::new());
+    let (cx, cut) = cut(&mut store, &storage, 1);
+    let handles = block_on(cut.persist(cx)).unwrap();
+    let mut restored = open(&disk.path).unwrap();
+    let before = fs::read_dir(restored.folder()).unwrap().count();
+    let ballast = disk.fill();
+    let error = restore(&mut restored, &handles, &storage).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retryable);
+    assert!(error.message().contains("full"), "{error}");
+    assert!(
+        Path::new(error.context("path").unwrap()).starts_with(restored.folder()),
+        "{error}"
+    );
+    assert_eq!(fs::read_dir(restored.folder()).unwrap().count(), before);
+    fs::remove_file(ballast).unwrap();
+    restore(&mut restored, &handles, &storage).unwrap();
+    assert_eq!((count(&mut store), count(&mut restored)), (1_000, 1_000));
+}
+
+/// Takes the sync part of a checkpoint.
+fn cut(
+    store: &mut RocksDbStore,
+    storage: &Arc<MemoryStorage>,
+    id: u64,
+) -> (PersistContext, Box<dyn Snapshot<Vec<KeyedHandle>>>) {
+    let request = SnapshotRequest {
+        checkpoint: CheckpointId(id),
+        kind: SnapshotKind::Checkpoint,
+        now_ms: 0,
+    };
+    let cx = PersistContext::new(
+        request.checkpoint,
+        Arc::clone(storage) as Arc<dyn CheckpointStorage>,
+        Arc::new(InlineExecutor),
+    );
+    let cut = store.native().unwrap().snapshot(&request, &[]).unwrap();
+    (cx, cut)
+}
+
+fn restore(
+    store: &mut RocksDbStore,
+    handles: &[KeyedHandle],
+    storage: &Arc<MemoryStorage>,
+) -> Result<()> {
     let cx = RestoreContext {
-        storage,
+        storage: Arc::clone(storage) as Arc<dyn CheckpointStorage>,
         executor: Arc::new(InlineExecutor),
     };
     let range = KeyGroupRange::new(KeyGroup(0), KeyGroup(127));
-    block_on(restored.native().unwrap().restore(&handles, range, &cx)).unwrap();
-    let count = |store: &mut RocksDbStore| {
-        let column = store.open_column("state").unwrap();
-        let mut page = Page::default();
-        store.scan(column, b"\0", None, 1_000, &mut page).unwrap();
-        page.entries.iter().filter(|(key, _)| key[0] == 0).count()
-    };
-    assert_eq!((count(&mut store), count(&mut restored)), (128, 128));
+    block_on(store.native().unwrap().restore(handles, range, &cx)).map(drop)
+}
+
+/// Counts up to 1,000 pairs of those that `put` writes.
+fn count(store: &mut RocksDbStore) -> usize {
+    let column = store.open_column("state").unwrap();
+    let mut page = Page::default();
+    store.scan(column, b"\0", None, 1_000, &mut page).unwrap();
+    page.entries.iter().filter(|(key, _)| key[0] == 0).count()
 }
 
 #[test]
