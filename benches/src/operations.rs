@@ -9,7 +9,7 @@ use state_api::access::{Aggregator, ListAccess, MapAccess, MergeAccess, ValueAcc
 use state_api::{Clock, Error, Result, StateOptions, SystemClock, TtlConfig};
 
 use crate::stopwatch::{Spread, core_seconds, seconds};
-use crate::subject::{OurHash, live_states};
+use crate::subject::{Home, OurHash};
 use crate::table::Table;
 use crate::workload::{INSERT_SEED, Longs, PROBE_SEED, Shape, Words, mix64, order, value};
 
@@ -50,7 +50,7 @@ impl Line {
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
-            "bench": self.bench, "key": self.key, "backend": "hashmap",
+            "bench": self.bench, "key": self.key,
             self.field: self.spread.median, "min": self.spread.min, "max": self.spread.max,
         })
     }
@@ -69,18 +69,35 @@ pub struct Extent {
     pub warm: usize,
     /// Whether the same is done with a bare table in turns.
     pub bare: bool,
+    /// Where states are kept.
+    pub home: Home,
 }
 
 impl Extent {
     /// The extent of the peer harness.
     #[must_use]
-    pub fn of(n: usize) -> Self {
+    pub fn of(n: usize, home: Home) -> Self {
         Self {
             n,
             rounds: 5,
-            warm: 2,
+            warm: match home {
+                Home::Live => 2,
+                #[cfg(feature = "rocksdb")]
+                Home::RocksDb => 1,
+            },
             bare: false,
+            home,
         }
+    }
+
+    /// Returns the operations of a round on so many keys: those of the peer harness.
+    fn ops(&self, n: usize, part: usize) -> usize {
+        let part = match self.home {
+            Home::Live => part,
+            #[cfg(feature = "rocksdb")]
+            Home::RocksDb => 10,
+        };
+        (n / part).max(1)
     }
 }
 
@@ -105,7 +122,7 @@ impl<P: PeerShape> Runner<P> {
     }
 
     fn half(&self) -> usize {
-        (self.extent.n / 2).max(1)
+        self.extent.ops(self.extent.n, 2)
     }
 
     fn push(&mut self, bench: &str, field: &'static str, all: Vec<f64>) {
@@ -206,6 +223,7 @@ pub fn table(n: usize, rounds: usize) -> Result<Table> {
         rounds,
         warm: 1,
         bare: true,
+        home: Home::Live,
     };
     let mut table = Table::new(
         format!(
@@ -250,7 +268,7 @@ fn values<P: PeerShape>(extent: Extent) -> Result<Vec<Line>> {
     let mut kept = None;
     for round in 0..5 {
         let keys: Vec<P::Key> = inserts.iter().map(|id| P::key(*id)).collect();
-        let mut states: KeyedStates<P::Key> = live_states()?;
+        let mut states: KeyedStates<P::Key> = extent.home.states()?;
         let state: ValueState<u64> = states.value("value")?;
         let add = || -> Result<()> {
             for (i, key) in keys.iter().enumerate() {
@@ -283,8 +301,11 @@ fn values<P: PeerShape>(extent: Extent) -> Result<Vec<Line>> {
     let Some((mut states, state, mut bare)) = kept else {
         return Ok(run.lines);
     };
-    let bytes = states.memory().total as f64 / n as f64;
-    run.push("value_memory", "bytes_per_key", vec![bytes]);
+    if matches!(extent.home, Home::Live) {
+        let bytes = states.memory().total as f64 / n as f64;
+        run.push("value_memory", "bytes_per_key", vec![bytes]);
+    }
+    extent.home.settle(&mut states)?;
     let ops = run.half();
     run.measure(
         "value_get",
@@ -347,13 +368,20 @@ fn values<P: PeerShape>(extent: Extent) -> Result<Vec<Line>> {
 fn ttl(extent: Extent) -> Result<Vec<Line>> {
     let n = extent.n;
     let mut run = Runner::<Longs>::new(extent, n);
-    let few = (n / 4).max(1);
+    let few = extent.ops(n, 4);
     let hour = TtlConfig::new(std::time::Duration::from_secs(3600))?;
-    for (tail, config) in [
+    let all = [
         ("", hour),
         ("_nocleanup", hour.without_background_cleanup()),
-    ] {
-        let mut states: KeyedStates<u64> = live_states()?;
+    ];
+    // The peer harness has the second on the heap only.
+    let wanted = match extent.home {
+        Home::Live => 2,
+        #[cfg(feature = "rocksdb")]
+        Home::RocksDb => 1,
+    };
+    for (tail, config) in all.into_iter().take(wanted) {
+        let mut states: KeyedStates<u64> = extent.home.states()?;
         let state: ValueState<u64> = states.value(StateOptions::new("ttl").ttl(config))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let mut bare: BareMap<(i64, u64)> = BareMap::default();
@@ -364,6 +392,7 @@ fn ttl(extent: Extent) -> Result<Vec<Line>> {
                 bare.insert(key, (clock.now_ms(), value(i as u64)));
             }
         }
+        extent.home.settle(&mut states)?;
         let ms = config.ttl_ms();
         run.measure(
             &format!("ttl_value_get{tail}"),
@@ -417,7 +446,7 @@ fn lists(extent: Extent) -> Result<Vec<Line>> {
     let inserts = order(n, INSERT_SEED);
     let ops = run.half();
 
-    let mut states: KeyedStates<u64> = live_states()?;
+    let mut states: KeyedStates<u64> = extent.home.states()?;
     let list: ListState<u64> = states.list("list")?;
     let mut bare: BareMap<Vec<u64>> = BareMap::default();
     for (i, id) in inserts.iter().enumerate() {
@@ -427,6 +456,7 @@ fn lists(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, list_of(i * LEN));
         }
     }
+    extent.home.settle(&mut states)?;
     run.measure(
         "list_get_iter",
         ops,
@@ -462,7 +492,7 @@ fn lists(extent: Extent) -> Result<Vec<Line>> {
         },
     )?;
 
-    let mut states: KeyedStates<u64> = live_states()?;
+    let mut states: KeyedStates<u64> = extent.home.states()?;
     let list: ListState<u64> = states.list("list")?;
     let mut bare: BareMap<Vec<u64>> = BareMap::default();
     for (i, id) in inserts.iter().enumerate() {
@@ -472,6 +502,7 @@ fn lists(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, vec![value(i as u64)]);
         }
     }
+    extent.home.settle(&mut states)?;
     run.measure(
         "list_add",
         ops,
@@ -515,7 +546,7 @@ fn maps(extent: Extent) -> Result<Vec<Line>> {
         (0..POOL as u64).map(draw).collect()
     };
     let (hit, half) = (asked(LEN as u64), asked(2 * LEN as u64));
-    let mut states: KeyedStates<u64> = live_states()?;
+    let mut states: KeyedStates<u64> = extent.home.states()?;
     let map: MapState<u64, u64> = states.map("map")?;
     let mut bare: BareMap<BareMap<u64>> = BareMap::default();
     for (i, id) in order(n, INSERT_SEED).into_iter().enumerate() {
@@ -529,6 +560,7 @@ fn maps(extent: Extent) -> Result<Vec<Line>> {
         }
     }
     let ops = run.half();
+    extent.home.settle(&mut states)?;
     run.measure(
         "map_get",
         ops,
@@ -684,7 +716,7 @@ fn merging(extent: Extent) -> Result<Vec<Line>> {
     let inserts = order(n, INSERT_SEED);
     let ops = run.half();
 
-    let mut states: KeyedStates<u64> = live_states()?;
+    let mut states: KeyedStates<u64> = extent.home.states()?;
     let sum: ReducingState<u64> =
         states.reducing("reducing", |a: &u64, b| Ok(a.wrapping_add(b)))?;
     let mut bare: BareMap<u64> = BareMap::default();
@@ -695,6 +727,7 @@ fn merging(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, value(i as u64));
         }
     }
+    extent.home.settle(&mut states)?;
     run.measure(
         "reducing_add",
         ops,
@@ -713,7 +746,7 @@ fn merging(extent: Extent) -> Result<Vec<Line>> {
         },
     )?;
 
-    let mut states: KeyedStates<u64> = live_states()?;
+    let mut states: KeyedStates<u64> = extent.home.states()?;
     let mean: AggregatingState<Mean> = states.aggregating("aggregating", Mean)?;
     let mut bare: BareMap<(u64, u64)> = BareMap::default();
     for (i, id) in inserts.iter().enumerate() {
@@ -723,6 +756,7 @@ fn merging(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, (value(i as u64), 1));
         }
     }
+    extent.home.settle(&mut states)?;
     run.measure(
         "aggregating_add",
         ops,
@@ -755,6 +789,7 @@ mod tests {
             rounds: 1,
             warm: 0,
             bare: true,
+            home: Home::Live,
         };
         let mut benches = Vec::new();
         for name in ["value", "list", "map", "agg", "ttl"] {

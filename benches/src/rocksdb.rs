@@ -1,6 +1,7 @@
 //! Keyed state over RocksDB against the bare crate at the same options, alternated in one run.
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use backend_rocksdb::rocksdb::{
     ColumnFamily, DBWithThreadMode, MergeOperands, Options, ReadOptions, SingleThreaded,
@@ -11,9 +12,10 @@ use managed_state::keyed::{KeyedContext, KeyedStates, ListState, MapState, Value
 use state_api::access::{ListAccess, MapAccess, ValueAccess};
 use state_api::{
     BackendContext, Error, JobId, KeyGroupRange, KeyedBackend, MaxParallelism, OperatorUid, Result,
-    Subtask, SystemClock,
+    SnapshotKind, SnapshotRequest, StateKey, Subtask, SystemClock,
 };
 
+use crate::disk::request;
 use crate::stopwatch::{Spread, ns_per_op};
 use crate::table::Table;
 use crate::workload::{INSERT_SEED, KEY_GROUPS, PROBE_SEED, mix64, order};
@@ -74,6 +76,28 @@ pub(crate) fn context(local_dir: &Path) -> Result<BackendContext> {
         clock: Arc::new(SystemClock),
         options: std::collections::BTreeMap::new(),
     })
+}
+
+/// The memory that the peer harness gives one database.
+const PEER_MEMORY: u64 = 512 << 20;
+
+/// Creates empty states over a database with the memory of the peer harness, all else as it is by default.
+pub(crate) fn peer_states<K: StateKey>() -> Result<KeyedStates<K>> {
+    let backend = RocksDbBackend::new().with_memory(SharedMemory::new(PEER_MEMORY, 0.5));
+    let store = backend.open(&context(&std::env::temp_dir())?)?;
+    let cx = KeyedContext::single(KEY_GROUPS, Arc::new(SystemClock))?;
+    KeyedStates::new(KeyedBackend::Bytes(Box::new(store)), cx)
+}
+
+/// Flushes states to files, and gives compactions time.
+pub(crate) fn settle<K: StateKey>(states: &mut KeyedStates<K>) -> Result<()> {
+    let request = SnapshotRequest {
+        kind: SnapshotKind::NativeSavepoint,
+        ..request(1)
+    };
+    drop(states.snapshot(&request)?);
+    std::thread::sleep(Duration::from_secs(2));
+    Ok(())
 }
 
 impl Facade {

@@ -47,6 +47,42 @@ pub trait Subject<S: Shape> {
     fn read_modify_write(&mut self, keys: &[S::Key]) -> Result<u64>;
 }
 
+/// Where keyed states are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// On live tables.
+    Live,
+    /// In RocksDB, with the memory that the peer harness gives it.
+    #[cfg(feature = "rocksdb")]
+    RocksDb,
+}
+
+impl Home {
+    /// Creates empty states of one subtask.
+    ///
+    /// # Errors
+    /// Those of the states.
+    pub fn states<K: StateKey>(self) -> Result<KeyedStates<K>> {
+        match self {
+            Self::Live => live_states(),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksDb => crate::rocksdb::peer_states(),
+        }
+    }
+
+    /// Brings what is in memory only into files.
+    ///
+    /// # Errors
+    /// Those of the states.
+    pub fn settle<K: StateKey>(self, states: &mut KeyedStates<K>) -> Result<()> {
+        match self {
+            Self::Live => Ok(()),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksDb => crate::rocksdb::settle(states),
+        }
+    }
+}
+
 /// Keyed state on live tables, through the whole facade.
 pub struct Facade<S: Shape> {
     /// The states of the subtask.

@@ -13,6 +13,7 @@ use benches::operations::{Extent, suite};
 use benches::peer;
 use benches::process::OtherCores;
 use benches::stopwatch::Spread;
+use benches::subject::Home;
 use benches::table::Table;
 use benches::workload::{Longs, Words};
 use benches::{job, meter, settings, snapshots};
@@ -22,12 +23,13 @@ use state_api::{Error, Result};
 #[global_allocator]
 static ALLOCATOR: meter::Metered = meter::Metered;
 
-const USAGE: &str = "compare [--peer FOLDER] [--suites value,list,map,agg,ttl] [--profiles g1,tuned] [PART]...
+const USAGE: &str = "compare [--peer FOLDER] [--backend hashmap|rocksdb] [--suites value,list,map,agg,ttl] [--profiles g1,tuned] [PART]...
 
 parts   state     single operations
         snapshot  snapshots, restore, and what they cost writers
         job       a whole job
 
+With the backend rocksdb (feature rocksdb) there is the part state only, and the profile g1.
 The peer harness is looked for in FOLDER, or where PEER_FLINK says; without it our figures are printed alone.
 Its profile `tuned` has huge pages, so it is compared with a run of ours that has them (MIMALLOC_ALLOW_THP); the others are compared without.
 BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (3) that of alternations, BENCH_RECORDS (5000000) that of the job's records.
@@ -39,6 +41,7 @@ const HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
 
 struct Options {
     peer: Option<PathBuf>,
+    backend: String,
     suites: Vec<String>,
     profiles: Vec<String>,
     parts: Vec<String>,
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["ours", "state", suite, key] => ours_state(suite, key),
+        ["ours", "state", suite, key, backend] => ours_state(suite, key, backend),
         ["ours", "snapshot", key] => ours_snapshot(key),
         ["ours", "job"] => ours_job(),
         _ => match options(&args) {
@@ -72,6 +75,7 @@ fn options(args: &[String]) -> std::result::Result<Options, String> {
     let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     let mut options = Options {
         peer: None,
+        backend: "hashmap".to_owned(),
         suites: list(SUITES),
         profiles: list("g1,tuned"),
         parts: Vec::new(),
@@ -81,6 +85,7 @@ fn options(args: &[String]) -> std::result::Result<Options, String> {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--peer" => options.peer = Some(PathBuf::from(value()?)),
+            "--backend" => options.backend = value()?.clone(),
             "--suites" => options.suites = list(value()?),
             "--profiles" => options.profiles = list(value()?),
             "state" | "snapshot" | "job" => options.parts.push(arg.clone()),
@@ -90,7 +95,26 @@ fn options(args: &[String]) -> std::result::Result<Options, String> {
     if options.parts.is_empty() {
         options.parts = list("state,snapshot,job");
     }
+    match home(&options.backend)? {
+        Home::Live => {}
+        #[cfg(feature = "rocksdb")]
+        Home::RocksDb => {
+            options.parts = list("state");
+            options.profiles = list("g1");
+        }
+    }
     Ok(options)
+}
+
+fn home(backend: &str) -> std::result::Result<Home, String> {
+    match backend {
+        "hashmap" => Ok(Home::Live),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => Ok(Home::RocksDb),
+        #[cfg(not(feature = "rocksdb"))]
+        "rocksdb" => Err("this program was built without the feature rocksdb".to_owned()),
+        _ => Err(format!("unknown backend {backend:?}")),
+    }
 }
 
 fn print(line: &Value) {
@@ -98,8 +122,9 @@ fn print(line: &Value) {
 }
 
 /// The child's side: measures one suite of ours and prints JSON lines.
-fn ours_state(name: &str, key: &str) -> Result<()> {
-    let lines = suite(name, key == "string", Extent::of(settings::keys()))?;
+fn ours_state(name: &str, key: &str, backend: &str) -> Result<()> {
+    let home = home(backend).map_err(Error::config)?;
+    let lines = suite(name, key == "string", Extent::of(settings::keys(), home))?;
     lines.iter().for_each(|line| print(&line.json()));
     Ok(())
 }
@@ -262,7 +287,7 @@ fn compare(options: &Options) -> Result<()> {
 fn turns(options: &Options) -> Vec<(Vec<String>, &'static str, Vec<(&'static str, String)>)> {
     let mut turns = Vec::new();
     let base = [
-        ("BACKENDS", "hashmap".to_owned()),
+        ("BACKENDS", options.backend.clone()),
         ("N", settings::keys().to_string()),
     ];
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -281,7 +306,7 @@ fn turns(options: &Options) -> Vec<(Vec<String>, &'static str, Vec<(&'static str
                         variables.push(("SUITES", suite.clone()));
                         variables.push(("KEYS", (*key).to_owned()));
                         turns.push((
-                            words(&format!("ours state {suite} {key}")),
+                            words(&format!("ours state {suite} {key} {}", options.backend)),
                             "state",
                             variables,
                         ));
