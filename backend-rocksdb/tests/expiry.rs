@@ -291,3 +291,63 @@ fn time_to_live_is_switched_on_off_and_to_another_duration_on_state_that_is_ther
     assert_eq!(run.stored("value"), 100);
     assert!(run.is_there(value, 99));
 }
+
+#[test]
+fn k_198_chunks_of_a_long_list_go_when_they_are_expired_and_the_list_goes_on() {
+    let world = World::new();
+    let mut run = world.start(&[]);
+    let list: ListState<u64> = run
+        .states
+        .list(StateOptions::new("list").ttl(ttl(DAY)))
+        .unwrap();
+    let third = DAY.as_millis() as i64 / 3;
+    for turn in 0..3_u64 {
+        world.clock.advance(if turn > 0 { third } else { 0 });
+        for key in 0..4 {
+            let elements = (turn * 2_000..(turn + 1) * 2_000).collect();
+            run.states.at(&key).list(list).extend(elements).unwrap();
+            // From here on the list stands in chunks.
+            let popped = run.states.at(&key).list(list).pop_front().unwrap();
+            assert_eq!(popped, Some(turn));
+        }
+    }
+    world.clock.advance(third - 1);
+    run.compact();
+    let before = run.stored("list");
+    assert!(before > 80, "{before} entries");
+    // The first third is expired.
+    world.clock.advance(1);
+    run.compact();
+    let after = run.stored("list");
+    assert!(after < before * 3 / 4, "{before} entries became {after}");
+    for key in 0..2 {
+        let mut at = run.states.at(&key);
+        assert_eq!(at.list(list).pop_front().unwrap(), Some(2_000));
+        assert_eq!(at.list(list).len().unwrap(), 3_999);
+        at.list(list).push(1).unwrap();
+    }
+    run.compact();
+    let expected: Vec<u64> = (2_000..6_000).collect();
+    for key in 0..2 {
+        let found = run.states.at(&key).list(list).get().unwrap();
+        assert_eq!(found, [&expected[1..], &[1]].concat());
+    }
+    for key in 2..4 {
+        let found = run.states.at(&key).list(list).get().unwrap();
+        assert_eq!(found, expected);
+    }
+
+    // Two thirds later the lists that nobody appended to are gone from the disk; the others have one element.
+    world.clock.advance(2 * third);
+    run.compact();
+    run.compact();
+    assert_eq!(run.stored("list"), 2);
+    for key in 0..4 {
+        let left = run.states.at(&key).list(list).get().unwrap();
+        assert_eq!(left, if key < 2 { vec![1] } else { vec![] });
+    }
+    world.clock.advance(third);
+    run.compact();
+    run.compact();
+    assert_eq!(run.stored("list"), 0);
+}

@@ -177,6 +177,9 @@ macro_rules! __rules {
                 elements_keep_their_order
                 an_empty_list_is_no_list
                 retaining_and_popping_leave_the_rest
+                a_long_list_is_popped_and_appended_to
+                a_long_list_is_shortened_replaced_and_cleared
+                long_lists_of_namespaces_are_merged
                 an_error_of_the_visitor_stops_the_visit
                 elements_of_any_bytes_come_back
                 merging_namespaces_moves_the_elements
@@ -241,6 +244,7 @@ macro_rules! __rules {
                 map_entries_expire_one_by_one
                 sorted_map_entries_expire_one_by_one
                 list_elements_expire_one_by_one
+                elements_of_a_long_list_expire_one_by_one
                 merging_leaves_expired_values_out
                 keys_and_namespaces_expire_on_their_own
                 adding_to_an_expired_value_starts_anew
@@ -289,6 +293,7 @@ macro_rules! __rules {
             canonical RESTORING {
                 equal_state_gives_equal_savepoints
                 a_job_moves_to_another_backend_and_back
+                a_long_list_moves_to_another_backend_and_back
                 a_state_without_entries_is_listed
                 a_savepoint_is_in_the_canonical_format
             }

@@ -72,7 +72,8 @@ pub trait ValueAccess<T> {
 /// - An empty list and no list are the same (`list::an_unset_list_is_empty`, `list::an_empty_list_is_no_list`).
 /// - Elements keep their order; replacing by an empty list clears, adding nothing changes nothing
 ///   (`list::elements_keep_their_order`).
-/// - Retaining and popping leave the rest in order (`list::retaining_and_popping_leave_the_rest`).
+/// - Retaining and popping leave the rest in order (`list::retaining_and_popping_leave_the_rest`), however long the list is
+///   (`list::a_long_list_is_popped_and_appended_to`).
 /// - An error of the visitor stops the visit and changes nothing (`list::an_error_of_the_visitor_stops_the_visit`).
 /// - Elements expire one by one (`ttl::list_elements_expire_one_by_one`).
 pub trait ListAccess<T> {

@@ -200,8 +200,10 @@ fn list_change() -> impl Strategy<Value = ListChange> {
         4 => number().prop_map(ListChange::Push),
         2 => vec(number(), 0..4).prop_map(ListChange::Extend),
         1 => vec(number(), 0..4).prop_map(ListChange::Replace),
+        // So long that it does not stand in one piece.
+        1 => (0_u64..30, 600_u64..1_200).prop_map(|(first, len)| ListChange::Extend((first..first + len).collect())),
         1 => (1_u64..4).prop_map(ListChange::Retain),
-        1 => Just(ListChange::PopFront),
+        3 => Just(ListChange::PopFront),
         1 => Just(ListChange::Clear),
     ]
 }

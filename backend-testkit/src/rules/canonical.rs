@@ -131,6 +131,61 @@ pub fn a_job_moves_to_another_backend_and_back(setup: &Setup) {
     assert_eq!(fired[0].0, -59);
 }
 
+/// A long list from which elements were taken is one entry of a savepoint, moves to another backend and back, and is a queue there. (K-675, K-676)
+pub fn a_long_list_moves_to_another_backend_and_back(setup: &Setup) {
+    let start = |states: &mut States<u64>| states.list::<String, ()>("list");
+    let element = |n: u64| format!("element {n}");
+    let fill = |job: &mut Job<u64, ListState<String>>| {
+        for key in 0..4_u64 {
+            job.at(&key, |at, list| {
+                at.list(list).extend((0..3_000).map(element).collect())
+            });
+            for n in 0..500 {
+                assert_eq!(
+                    job.at(&key, |at, list| at.list(list).pop_front()),
+                    Some(element(n))
+                );
+            }
+            job.at(&key, |at, list| at.list(list).push(element(3_000)));
+        }
+    };
+    let mut job = setup.start(start);
+    fill(&mut job);
+    let savepoint = job.snapshot(SnapshotKind::CanonicalSavepoint);
+    drop(job);
+    let before = dump(&savepoint, &*setup.storage).unwrap();
+    assert_eq!(before["list"].entries.len(), 4);
+    let mut other = reference(setup).start(start);
+    fill(&mut other);
+    let theirs = other.snapshot(SnapshotKind::CanonicalSavepoint);
+    assert_eq!(dump(&theirs, &*setup.storage).unwrap(), before);
+
+    let mut there = reference(setup)
+        .restore(&savepoint, setup.mode.asserted_at(), start)
+        .unwrap();
+    for key in 0..4_u64 {
+        there.at(&key, |at, list| at.list(list).push(element(3_001)));
+        assert_eq!(
+            there.at(&key, |at, list| at.list(list).pop_front()),
+            Some(element(500))
+        );
+    }
+    let savepoint = there.snapshot(SnapshotKind::CanonicalSavepoint);
+    let mut back = setup
+        .restore(&savepoint, setup.mode.written_at(), start)
+        .unwrap();
+    for key in 0..4_u64 {
+        for n in 501..3_002 {
+            assert_eq!(
+                back.at(&key, |at, list| at.list(list).pop_front()),
+                Some(element(n))
+            );
+        }
+        assert_eq!(back.at(&key, |at, list| at.list(list).len()), 0);
+    }
+    assert_eq!(back.entries("list"), 0);
+}
+
 /// A state without entries is in the savepoint by name and is restored empty. (K-677, K-678)
 pub fn a_state_without_entries_is_listed(setup: &Setup) {
     let mut job = setup.start(all);

@@ -97,6 +97,105 @@ pub fn an_error_of_the_visitor_stops_the_visit(setup: &Setup) {
     assert_eq!(job.at(&1, |at, state| at.list(state).get()), [1, 2, 3]);
 }
 
+/// Elements of a long list, and the bytes that they take, which is more than fits into one page of a store.
+const LONG: u64 = 4_000;
+
+/// A long list is a queue: what is popped from its front is gone, what is pushed comes last, and its length is right all along. (K-049, K-050)
+pub fn a_long_list_is_popped_and_appended_to(setup: &Setup) {
+    let mut job = setup.start(list);
+    job.at(&1, |at, state| at.list(state).extend((0..LONG).collect()));
+    job.at(&2, |at, state| at.list(state).push(7));
+    job.settle();
+    assert_eq!(job.at(&1, |at, state| at.list(state).len()), LONG as usize);
+    for turn in 0..4 {
+        for n in turn * 300..(turn + 1) * 300 {
+            assert_eq!(job.at(&1, |at, state| at.list(state).pop_front()), Some(n));
+            if n % 3 == 0 {
+                job.at(&1, |at, state| at.list(state).push(LONG + n / 3));
+            }
+        }
+        job.settle();
+        assert_eq!(job.entries("list"), 2);
+    }
+    assert_eq!(sorted(job.keys("list", &())), [1, 2]);
+    let expected: Vec<u64> = (1_200..LONG + 400).collect();
+    assert_eq!(job.at(&1, |at, state| at.list(state).len()), expected.len());
+    assert_eq!(job.at(&1, |at, state| at.list(state).get()), expected);
+    job.settle();
+    for n in expected {
+        assert_eq!(job.at(&1, |at, state| at.list(state).pop_front()), Some(n));
+    }
+    assert_eq!(job.at(&1, |at, state| at.list(state).pop_front()), None);
+    job.settle();
+    assert_eq!(job.entries("list"), 1);
+    assert_eq!(job.at(&2, |at, state| at.list(state).get()), [7]);
+}
+
+/// A long list is replaced, cleared and shortened by choice without a trace of what was there. (K-049, K-050)
+pub fn a_long_list_is_shortened_replaced_and_cleared(setup: &Setup) {
+    let mut job = setup.start(list);
+    let long = || (0..LONG).collect::<Vec<u64>>();
+    for key in 1..=5 {
+        job.at(&key, |at, state| at.list(state).extend(long()));
+        job.at(&key, |at, state| at.list(state).pop_front());
+    }
+    job.settle();
+    job.at(&1, |at, state| at.list(state).retain(|n| n % 7 == 0));
+    job.at(&2, |at, state| at.list(state).retain(|n| *n >= LONG - 3));
+    job.at(&3, |at, state| at.list(state).replace(vec![1, 2]));
+    job.at(&4, |at, state| at.list(state).clear());
+    job.at(&5, |at, state| at.list(state).retain(|_| false));
+    job.settle();
+    assert_eq!(job.entries("list"), 3);
+    let sevens: Vec<u64> = (7..LONG).step_by(7).collect();
+    assert_eq!(job.at(&1, |at, state| at.list(state).get()), sevens);
+    for (key, left) in [
+        (2, vec![LONG - 3, LONG - 2, LONG - 1]),
+        (3, vec![1, 2]),
+        (4, vec![]),
+        (5, vec![]),
+    ] {
+        assert_eq!(
+            job.at(&key, |at, state| at.list(state).get()),
+            left,
+            "{key}"
+        );
+        job.at(&key, |at, state| at.list(state).push(9));
+    }
+    job.settle();
+    assert_eq!(job.at(&2, |at, state| at.list(state).len()), 4);
+    assert_eq!(job.at(&4, |at, state| at.list(state).get()), [9]);
+    assert_eq!(job.at(&5, |at, state| at.list(state).pop_front()), Some(9));
+}
+
+/// Long lists of namespaces are merged in order, whether something was popped from them before or not. (K-055)
+pub fn long_lists_of_namespaces_are_merged(setup: &Setup) {
+    let mut job = setup.start(|states: &mut States<u32>| states.list::<u64, u32>("list"));
+    for (namespace, first) in [(1, 0), (2, LONG), (3, 2 * LONG)] {
+        job.at(&1, |at, state| {
+            let mut list = at.list_in(state, &namespace);
+            list.extend((first..first + LONG).collect())
+        });
+    }
+    for namespace in [1, 3] {
+        job.at(&1, |at, state| at.list_in(state, &namespace).pop_front());
+    }
+    job.settle();
+    job.at(&1, |at, state| at.merge_lists(state, &1, &[2, 3]));
+    job.settle();
+    assert_eq!(job.entries("list"), 1);
+    let expected: Vec<u64> = (1..3 * LONG).filter(|n| *n != 2 * LONG).collect();
+    assert_eq!(
+        job.at(&1, |at, state| at.list_in(state, &1).get()),
+        expected
+    );
+    assert_eq!(
+        job.at(&1, |at, state| at.list_in(state, &1).pop_front()),
+        Some(1)
+    );
+    assert_eq!(job.at(&1, |at, state| at.list_in(state, &3).get()), []);
+}
+
 /// Elements of any bytes are apart from each other, empty ones too. (K-057)
 pub fn elements_of_any_bytes_come_back(setup: &Setup) {
     let mut job = setup.start(|states: &mut States<u32>| {

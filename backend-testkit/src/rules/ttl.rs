@@ -241,6 +241,55 @@ pub fn list_elements_expire_one_by_one(setup: &Setup) {
     assert_eq!(job.entries("list"), 0);
 }
 
+/// Elements of a long list expire one by one wherever they stand, and are renewed by reads if told to. (K-175, K-181)
+pub fn elements_of_a_long_list_expire_one_by_one(setup: &Setup) {
+    let mut job = setup.start(|states: &mut States<u32>| {
+        let renewed = ttl(100).update(TtlUpdate::OnReadAndWrite);
+        Ok((
+            states.list::<u64, ()>(StateOptions::new("list").ttl(ttl(100)))?,
+            states.list::<u64, ()>(StateOptions::new("renewed").ttl(renewed))?,
+        ))
+    });
+    for turn in 0..3_u64 {
+        let elements: Vec<u64> = (turn * 2_000..(turn + 1) * 2_000).collect();
+        job.at(&1, |at, (list, renewed)| {
+            at.list(list).extend(elements.clone())?;
+            at.list(renewed).extend(elements)
+        });
+        setup.clock.advance(30);
+    }
+    let popped = job.at(&1, |at, (list, renewed)| {
+        Ok((at.list(list).pop_front()?, at.list(renewed).pop_front()?))
+    });
+    assert_eq!(popped, (Some(0), Some(0)));
+    let renewed = job.at(&1, |at, (_, renewed)| at.list(renewed).get());
+    assert_eq!(renewed, (1..6_000).collect::<Vec<u64>>());
+    job.settle();
+    setup.clock.advance(10);
+    assert_eq!(job.at(&1, |at, (list, _)| at.list(list).len()), 4_000);
+    assert_eq!(
+        job.at(&1, |at, (list, _)| at.list(list).pop_front()),
+        Some(2_000)
+    );
+    job.settle();
+    setup.clock.advance(30);
+    let left = job.at(&1, |at, (list, _)| at.list(list).get());
+    assert_eq!(left, (4_000..6_000).collect::<Vec<u64>>());
+    job.at(&1, |at, (list, _)| at.list(list).push(1));
+    setup.clock.advance(30);
+    assert_eq!(job.at(&1, |at, (list, _)| at.list(list).get()), [1]);
+    // The other list was read at 90.
+    setup.clock.advance(29);
+    let renewed = job.at(&1, |at, (_, renewed)| at.list(renewed).get());
+    assert_eq!(renewed.len(), 5_999);
+    job.settle();
+    setup.clock.advance(100);
+    assert_eq!(job.at(&1, |at, (_, renewed)| at.list(renewed).len()), 0);
+    assert_eq!(job.at(&1, |at, (list, _)| at.list(list).pop_front()), None);
+    job.settle();
+    assert_eq!((job.entries("list"), job.entries("renewed")), (0, 0));
+}
+
 /// Merging namespaces leaves expired values out and renews the result. (K-182)
 pub fn merging_leaves_expired_values_out(setup: &Setup) {
     let mut job = setup.start(|states: &mut States<u32>| {

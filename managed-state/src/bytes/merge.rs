@@ -2,9 +2,11 @@ use state_api::access::{Aggregator, MergeAccess};
 use state_api::{ByteStore, Result, StateKey, StateType};
 
 use super::key::ByteKey;
+use super::long_list::Shape;
+use super::packer::Packer;
 use super::state::{ByteState, Located};
 use super::value::{look, take_up};
-use crate::format::{Elements, put_encoded_element};
+use crate::format::{Elements, ListHead};
 
 /// The function of a reducing state: value so far and input give the new value.
 pub type Reduce<T> = dyn Fn(&T, T) -> Result<T> + Send + Sync;
@@ -86,36 +88,74 @@ pub fn merge_lists<N: StateKey>(
     target: &N,
     sources: &[N],
 ) -> Result<()> {
-    let mut merged = Vec::new();
-    let mut found = false;
-    for namespace in
-        std::iter::once(target).chain(sources.iter().filter(|source| *source != target))
-    {
-        let mut at = state.at(store, key, namespace);
-        if !at.read_raw()? {
+    let mut at = state.at(store, key, target);
+    let timed = at.ttl().is_some();
+    let found = at.read_list()?;
+    // Chunks of the target that nobody reads once the new head is there.
+    let mut replaced = 0..0;
+    let mut packer = match found {
+        Shape::Chunked(list) if timed => {
+            replaced = list.head.first..list.head.next;
+            Packer::behind(&at, ListHead::starting_at(list.head.next))
+        }
+        Shape::Chunked(list) => Packer::behind(&at, list.head),
+        _ => Packer::behind(&at, ListHead::starting_at(0)),
+    };
+    if let (Shape::Chunked(list), false) = (found, timed) {
+        // What is in the chunks stays there.
+        at.state.value.drain(..list.tail_at);
+        pack_list(&mut at, Shape::Whole, &mut packer)?;
+    } else {
+        pack_list(&mut at, found, &mut packer)?;
+    }
+    let mut consumed: Vec<&N> = Vec::new();
+    for source in sources.iter().filter(|source| *source != target) {
+        if consumed.contains(&source) {
             continue;
         }
-        found = true;
-        match (at.ttl(), at.stamp()) {
-            (Some(ttl), Some(now)) => {
-                let mut elements = Elements::new(&at.state.value, true);
-                while let Some((stamp, element)) = elements.next().map_err(|e| at.naming(e))? {
-                    if !ttl.is_expired(stamp, now) {
-                        put_encoded_element(Some(now), element, &mut merged);
-                    }
-                }
-            }
-            _ => merged.extend_from_slice(&at.state.value),
+        let mut at = state.at(store, key, source);
+        let found = at.read_list()?;
+        if found != Shape::Nothing {
+            pack_list(&mut at, found, &mut packer)?;
+            consumed.push(source);
         }
-        // The target too: what is merged may be nothing.
-        at.delete()?;
     }
-    if !found || merged.is_empty() {
+    if found == Shape::Nothing && consumed.is_empty() {
         return Ok(());
     }
-    let at = &mut state.at(store, key, target);
-    at.state.value = merged;
-    at.put()
+    let mut at = state.at(store, key, target);
+    at.put_packed(packer)?;
+    at.delete_chunks(replaced)?;
+    for source in consumed {
+        let mut at = state.at(store, key, source);
+        if !at.delete_if_chunked()? {
+            at.delete()?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the elements of a list that was read, but for expired ones; with time-to-live they get the time of now.
+fn pack_list(at: &mut Located<'_>, list: Shape, packer: &mut Packer) -> Result<()> {
+    let times = at.ttl().zip(at.stamp());
+    let mut pack = |at: &mut Located<'_>, stamp, element: &[u8]| match times {
+        Some((ttl, now)) if ttl.is_expired(stamp, now) => Ok(()),
+        _ => packer.put(at.store, times.map(|(_, now)| now), element),
+    };
+    match list {
+        Shape::Nothing => Ok(()),
+        Shape::Chunked(list) => {
+            at.walk_list(&list, |at, _, stamp, element| pack(at, stamp, element))
+        }
+        Shape::Whole => {
+            let value = std::mem::take(&mut at.state.value);
+            let mut elements = Elements::new(&value, times.is_some());
+            while let Some((stamp, element)) = elements.next().map_err(|e| at.naming(e))? {
+                pack(at, stamp, element)?;
+            }
+            Ok(())
+        }
+    }
 }
 
 /// Merges the values of some namespaces of a key into that of another one and removes them; expired ones count as none.

@@ -87,6 +87,28 @@ pub fn count_entries(store: &dyn ByteStore, column: Column) -> Result<u64> {
     }
 }
 
+/// Counts the lists of a list state, each once however many chunks it has.
+///
+/// # Errors
+/// Those of the store.
+pub fn count_lists(store: &dyn ByteStore, column: Column) -> Result<u64> {
+    let (mut page, mut next, mut count) = (Page::default(), Some(Vec::new()), 0);
+    let mut seen = Vec::new();
+    while let Some(start) = next {
+        store.scan(column, &start, None, PAGE, &mut page)?;
+        for (stored, _) in &page.entries {
+            if count == 0 || !stored.starts_with(&seen) {
+                seen.clone_from(stored);
+                count += 1;
+            }
+        }
+        // The other chunks of the last list are jumped over.
+        let is_full = page.entries.len() == PAGE;
+        next = prefix_end(&seen).filter(|_| is_full);
+    }
+    Ok(count)
+}
+
 /// Counts the (key, namespace) pairs of a map state, each once however many map entries it has.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ use state_api::{
 };
 
 use super::key::ByteKey;
+use super::packer::Limits;
 use super::value::take_up;
 use crate::format::{CompositeLayout, split_timestamp};
 
@@ -23,7 +24,15 @@ pub struct ByteState {
     /// The stored value of the access at hand.
     pub(super) value: Vec<u8>,
     pub(super) page: Page,
+    /// A chunk of the list of the access at hand.
+    pub(super) chunk: Vec<u8>,
+    /// Whether a list of the state may stand in chunks.
+    pub(super) has_chunks: bool,
+    limits: Limits,
 }
+
+/// Bytes of elements in a chunk of a list.
+const LIST_CHUNK: usize = 4 << 10;
 
 impl ByteState {
     /// Creates the state of a column; layout, codec and name are taken from its description.
@@ -48,7 +57,24 @@ impl ByteState {
             key: Vec::new(),
             value: Vec::new(),
             page: Page::default(),
+            chunk: Vec::new(),
+            has_chunks: true,
+            limits: Limits::of_chunk(LIST_CHUNK),
         }
+    }
+
+    /// Cuts lists into chunks of so many bytes; 4 KiB is the default.
+    #[must_use]
+    pub fn with_list_chunks(mut self, bytes: usize) -> Self {
+        self.limits = Limits::of_chunk(bytes);
+        self
+    }
+
+    /// Says that nothing was stored before, so that lists need not be read to be removed until one of them is cut.
+    #[must_use]
+    pub fn starting_empty(mut self) -> Self {
+        self.has_chunks = false;
+        self
     }
 
     /// Returns the column.
@@ -124,6 +150,10 @@ impl Located<'_> {
 
     pub(super) fn ttl(&self) -> Option<TtlConfig> {
         self.state.ttl
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.state.limits
     }
 
     pub(super) fn column(&self) -> Column {

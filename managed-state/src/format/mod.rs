@@ -7,12 +7,14 @@ mod elements;
 mod group_reader;
 mod group_writer;
 mod header;
+mod list_entries;
 mod overlaid;
 mod persist;
 mod pipe;
 mod restore;
 mod source;
 mod store_source;
+mod stored_list;
 mod write_back;
 
 #[cfg(test)]
@@ -34,4 +36,8 @@ pub use write_back::WRITE_BACK;
 pub(crate) use header::{OPERATOR_MAGIC, PAIRS_MAGIC, RAW_MAGIC, check_header, header};
 pub(crate) use overlaid::overlaid;
 pub(crate) use restore::{naming, object_name, read_all, read_groups};
+pub(crate) use stored_list::{
+    Chunk, ChunkCheck, ListHead, NUMBER_LEN, StoredList, chunk_number, missing_chunk,
+    put_chunk_number,
+};
 pub(crate) use write_back::{DirtyColumn, DirtyEntry, restore_write_back, with_write_back};

@@ -5,9 +5,10 @@ use state_api::{
 };
 
 use super::composite::{group_end, group_of_prefix, put_group_prefix};
-use super::elements::{Elements, put_encoded_element, split_timestamp};
+use super::elements::split_timestamp;
 use super::group_writer::GroupWriter;
 use super::header::CANONICAL;
+use super::list_entries::ListEntries;
 use super::persist::persist_source;
 use super::source::{CHUNK_SIZE, GroupSource, Sink};
 
@@ -40,6 +41,30 @@ impl CanonicalColumn {
         self.expiry =
             (ttl.cleans_full_snapshots() && self.meta.ttl_ms.is_some()).then_some((ttl, now_ms));
         self
+    }
+
+    pub(super) fn meta(&self) -> &StateMeta {
+        &self.meta
+    }
+
+    /// Says whether what was last renewed then is expired and to be left out.
+    pub(super) fn leaves_out(&self, timestamp_ms: i64) -> bool {
+        self.expiry
+            .is_some_and(|(ttl, now_ms)| ttl.is_expired(timestamp_ms, now_ms))
+    }
+
+    /// Says whether everything goes in, expired or not.
+    pub(super) fn keeps_all(&self) -> bool {
+        self.expiry.is_none()
+    }
+
+    /// Says whether a stored value goes in that is one value.
+    fn keeps(&self, value: &[u8]) -> Result<bool> {
+        if self.keeps_all() {
+            return Ok(true);
+        }
+        let (timestamp, _) = split_timestamp(value)?;
+        Ok(!self.leaves_out(timestamp))
     }
 }
 
@@ -98,6 +123,7 @@ struct StoreSource {
 /// Reads one column, group after group.
 struct Cursor {
     column: CanonicalColumn,
+    lists: ListEntries,
     entries: u64,
     page: Page,
     position: usize,
@@ -112,6 +138,7 @@ impl Cursor {
         put_group_prefix(range.start(), prefix_len, &mut next);
         Self {
             column,
+            lists: ListEntries::default(),
             entries: 0,
             page: Page::default(),
             position: 0,
@@ -147,7 +174,6 @@ impl GroupSource for StoreSource {
     fn encode_group(&mut self, group: KeyGroup, sink: &mut Sink<'_>) -> Result<u64> {
         let mut block = std::mem::take(&mut sink.buffer);
         let mut writer = GroupWriter::begin(group, &mut block);
-        let mut kept = Vec::new();
         for (number, cursor) in self.cursors.iter_mut().enumerate() {
             let number = u32::try_from(number)
                 .map_err(|_| Error::invalid("more states than can be numbered"))?;
@@ -161,15 +187,18 @@ impl GroupSource for StoreSource {
                 }
                 cursor.position += 1;
                 let key = key.get(self.prefix_len..).unwrap_or_default();
-                let Some(value) = live_part(&cursor.column, value, &mut kept)? else {
-                    continue;
-                };
-                writer.entry(key, value);
-                cursor.entries += 1;
+                if cursor.column.meta.kind == StateKind::List {
+                    let lists = &mut cursor.lists;
+                    cursor.entries += lists.entry(&cursor.column, key, value, &mut writer)?;
+                } else if cursor.column.keeps(value)? {
+                    writer.entry(key, value);
+                    cursor.entries += 1;
+                }
                 if writer.buffered() >= CHUNK_SIZE {
                     sink.send(writer.drain())?;
                 }
             }
+            cursor.entries += cursor.lists.close(&cursor.column, &mut writer)?;
         }
         let len = writer.finish();
         sink.buffer = block;
@@ -183,27 +212,4 @@ impl GroupSource for StoreSource {
         };
         self.cursors.iter().map(summary).collect()
     }
-}
-
-/// Returns the part of a stored value that is not expired, `None` if there is none.
-fn live_part<'a>(
-    column: &CanonicalColumn,
-    value: &'a [u8],
-    kept: &'a mut Vec<u8>,
-) -> Result<Option<&'a [u8]>> {
-    let Some((ttl, now_ms)) = column.expiry else {
-        return Ok(Some(value));
-    };
-    if column.meta.kind != StateKind::List {
-        let (timestamp, _) = split_timestamp(value)?;
-        return Ok((!ttl.is_expired(timestamp, now_ms)).then_some(value));
-    }
-    kept.clear();
-    let mut elements = Elements::new(value, true);
-    while let Some((timestamp, element)) = elements.next()? {
-        if !ttl.is_expired(timestamp, now_ms) {
-            put_encoded_element(Some(timestamp), element, kept);
-        }
-    }
-    Ok((!kept.is_empty()).then_some(&kept[..]))
 }

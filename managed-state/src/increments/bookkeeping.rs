@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use state_api::{
     BackendContext, Bases, CheckpointId, EntryCount, Error, IncrementalHandle, KeyGroupRange,
-    KeyedHandle, Result, Snapshot, SnapshotKind, SnapshotRequest, StateMeta, StateSummary,
+    KeyedHandle, Result, Snapshot, SnapshotKind, SnapshotRequest, StateKind, StateMeta,
+    StateSummary,
 };
 
 use super::chain::Chain;
@@ -34,7 +35,7 @@ impl<P: Send + Sync + Clone + 'static> Increments<P> {
     }
 
     /// Returns the async part of a snapshot. `position` is where the store's log of changes stands at the cut, `changed` how many
-    /// keys are in it, `states` are the states with their numbers of entries.
+    /// keys are in it, `states` are the states with their numbers of keys in the store.
     ///
     /// `write` is called on a CPU thread with the position since which it writes what changed, or without one: then it writes
     /// all pairs. It does so column by column, out of what the store looked like at the cut.
@@ -60,9 +61,13 @@ impl<P: Send + Sync + Clone + 'static> Increments<P> {
         };
         let entries = states.iter().map(|(_, entries)| entries).sum();
         let base = base.filter(|base| base.pays(changed, entries));
-        let summary = |(meta, entries)| StateSummary {
+        let summary = |(meta, entries): (StateMeta, u64)| StateSummary {
+            entries: match meta.kind {
+                // A long list has several keys.
+                StateKind::List => EntryCount::Estimate(entries),
+                _ => EntryCount::Exact(entries),
+            },
             meta,
-            entries: EntryCount::Exact(entries),
         };
         let handle = IncrementalHandle {
             format: Arc::clone(&self.format),

@@ -240,6 +240,7 @@ impl ByteSlots {
             StateKind::Map | StateKind::SortedMap => {
                 bytes::count_pairs(store, column, self.prefix_len, &slot.meta)?
             }
+            StateKind::List => bytes::count_lists(store, column)?,
             _ => bytes::count_entries(store, column)?,
         };
         let more = match &slot.front {
@@ -257,7 +258,9 @@ impl ByteSlots {
         migrate: MigrateColumn,
     ) -> Result<usize> {
         let now_ms = self.cx.clock.now_ms();
-        if let Some((column, old)) = self.unregistered.get(&meta.name) {
+        let restored = self.unregistered.get(&meta.name);
+        let is_new = restored.is_none();
+        if let Some((column, old)) = restored {
             let origin = Origin::resolve(old, &meta, now_ms)?;
             if !origin.is_unchanged(&meta) {
                 migrate(self.store.as_mut(), *column, old, &meta, now_ms)
@@ -268,7 +271,10 @@ impl ByteSlots {
         let column = self.store.open_column(&meta.name)?;
         let expired = bytes::ExpiredValues::of(&meta, ttl).map(|filter| Arc::new(filter) as _);
         self.store.filter_values(column, expired)?;
-        let state = ByteState::new(column, &meta, ttl, Arc::clone(&self.cx.clock));
+        let mut state = ByteState::new(column, &meta, ttl, Arc::clone(&self.cx.clock));
+        if is_new {
+            state = state.starting_empty();
+        }
         let timers = (meta.kind == StateKind::Timer)
             .then(|| ByteTimers::new(column, &meta, self.range, self.prefix_len));
         let place = self.share.as_ref().map(|_| CachePlace {
