@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 use state_api::Executor;
 use tokio::runtime::Handle;
@@ -29,5 +31,16 @@ impl Executor for TokioExecutor {
 
     fn spawn_cpu(&self, work: Box<dyn FnOnce() + Send>) {
         drop(self.handle.spawn_blocking(work));
+    }
+
+    fn pause(&self, ms: u64) -> BoxFuture<'static, ()> {
+        // A runtime need not have a timer; pauses are rare and few at a time.
+        let slept = self
+            .handle
+            .spawn_blocking(move || std::thread::sleep(Duration::from_millis(ms)));
+        Box::pin(async move {
+            // A runtime that shuts down cuts the pause short.
+            drop(slept.await);
+        })
     }
 }

@@ -36,6 +36,7 @@ mod checkpoint;
 mod choice;
 mod claim;
 mod cleanup;
+mod copies;
 mod digest;
 mod executor;
 mod job_store;
@@ -62,6 +63,7 @@ pub use checkpoint::{CheckpointState, ListedCheckpoint, StoredCheckpoint, list_c
 pub use choice::StorageChoice;
 pub use claim::{CLAIM_NAME, ClaimRecord};
 pub use cleanup::{DeleteReport, SweepReport};
+pub use copies::{LocalCopies, LocalCopyOptions, ReadBytes, RestoringStorage};
 pub use digest::{DigestBuilder, digest_of};
 pub use executor::TokioExecutor;
 pub use job_store::{JobStore, Published};

@@ -41,6 +41,8 @@ fn one_to(random: &mut Random, most: usize) -> u32 {
 struct Trial {
     seed: u64,
     backend: &'static str,
+    /// Whether copies are kept on local disk and used.
+    local: bool,
     blows: Vec<Blow>,
 }
 
@@ -68,17 +70,22 @@ impl Trial {
         Self {
             seed,
             backend,
+            local: number.is_multiple_of(2),
             blows: vec![first, second],
         }
     }
 
-    /// Runs the trial; returns where it was hit.
-    fn run(&self, input: &Path, expected: &[String]) -> Vec<&'static str> {
+    /// Runs the trial; returns where it was hit, and how often it went on from copies alone.
+    fn run(&self, input: &Path, expected: &[String]) -> (Vec<&'static str>, u64) {
         let mut random = Random::new(self.seed.wrapping_add(1));
         let folder = tempfile::tempdir().unwrap();
         let (output, checkpoints) = (folder.path().join("out"), folder.path().join("checkpoints"));
+        let copies = folder.path().join("copies");
+        let dirs = format!("execution.checkpointing.local-backup.dirs={}", arg(&copies));
+        let local = format!("execution.state-recovery.from-local={}", self.local);
         let mut hits = Vec::new();
         let mut any_checkpoint = false;
+        let mut from_copies = 0;
         for blow in self.blows.iter().map(Some).chain([None]) {
             let parallelism = *random.one_of(&["1", "2", "4"]);
             let inline = *random.one_of(&["0", "20kb"]);
@@ -111,6 +118,10 @@ impl Trial {
                 parallelism,
                 "-D",
                 &inline,
+                "-D",
+                &dirs,
+                "-D",
+                &local,
                 "--failpoint",
                 &strike,
             ]);
@@ -119,6 +130,11 @@ impl Trial {
                 Some(Blow::Phase(phase, _)) => {
                     let (told, status, errors) = worker.rest();
                     any_checkpoint |= told.iter().any(|event| event["event"] == "completed");
+                    let alone = |event: &&serde_json::Value| {
+                        event["from_copies"].as_u64() > Some(0)
+                            && event["from_store"].as_u64() == Some(0)
+                    };
+                    from_copies += told.iter().filter(alone).count() as u64;
                     if status.signal() == Some(SIGKILL) {
                         hits.push(*phase);
                     } else {
@@ -147,7 +163,10 @@ impl Trial {
             found.len(),
             expected.len()
         );
-        hits
+        // It has finished: none is left of all that died.
+        let left = std::fs::read_dir(&copies).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "seed {}, hit {hits:?}", self.seed);
+        (hits, from_copies)
     }
 }
 
@@ -186,6 +205,7 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
 
     let next = AtomicU64::new(0);
     let hits = Mutex::new(BTreeMap::<&str, u64>::new());
+    let from_copies = AtomicU64::new(0);
     let enough = || {
         let hits = hits.lock().unwrap();
         let often = |phase: &&str| hits.get(phase).copied().unwrap_or(0) >= 3;
@@ -200,7 +220,9 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
                 hits.lock().unwrap()
             );
             let trial = Trial::new(number, seed.wrapping_add(number.wrapping_mul(0x9E37_79B9)));
-            for hit in trial.run(&input, &expected) {
+            let (hit_at, alone) = trial.run(&input, &expected);
+            from_copies.fetch_add(alone, Ordering::Relaxed);
+            for hit in hit_at {
                 *hits.lock().unwrap().entry(hit).or_default() += 1;
             }
         }
@@ -218,6 +240,9 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
     );
     hits.iter()
         .for_each(|(phase, times)| println!("  {times:>3} {phase}"));
+    let from_copies = from_copies.into_inner();
+    println!("{from_copies} times gone on from copies on local disk alone");
+    assert!(from_copies > 0 || wanted < 50);
 }
 
 #[test]

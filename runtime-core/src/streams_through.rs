@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -48,5 +49,13 @@ where
 
     fn discard(&self, object: &ObjectHandle) {
         self.inner.discard(object);
+    }
+
+    fn link_copy<'a>(&'a self, object: &'a ObjectHandle, to: &'a Path) -> BoxFuture<'a, bool> {
+        self.inner.link_copy(object, to)
+    }
+
+    fn keep_copy<'a>(&'a self, object: &'a ObjectHandle, file: &'a Path) -> BoxFuture<'a, ()> {
+        self.inner.keep_copy(object, file)
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use runtime_core::config::{
     BackendSettings, CheckpointMode, CheckpointSettings, ClaimMode, Configuration,
-    ParallelismSettings, RecoverySettings, StorageLocation, StorageSettings, Syntax,
+    ParallelismSettings, RecoverySettings, StorageLocation, StorageSettings, Syntax, local_copies,
     restart_strategy,
 };
 use runtime_core::coordinator::{CoordinatorConfig, Retention};
+use runtime_core::execution::LocalCopyOptions;
 use runtime_core::restart::{ExponentialDelay, FailureRate, FixedDelay, RestartStrategy};
 use state_api::{
     BackendContext, BackendFactory, BackendRegistry, CheckpointId, Error, ErrorKind, KeyedBackend,
@@ -436,4 +437,42 @@ execution.checkpointing: {unaligned: true, mode: AT_LEAST_ONCE, dir: /data/chk}
     let refused = CheckpointSettings::from_configuration(&counted).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Config);
     assert!(refused.to_string().contains("EXACTLY_ONCE"), "{refused}");
+}
+
+#[test]
+fn copies_on_local_disk_are_kept_and_used_as_flinks_options_say() {
+    let of = |text: &str| local_copies(&yaml(text)).unwrap();
+    let options = |keep, restore| LocalCopyOptions {
+        keep,
+        restore,
+        roots: Vec::new(),
+    };
+    for (text, keep, restore) in [
+        ("", false, false),
+        ("state.backend.local-recovery: true", true, true),
+        ("execution.state-recovery.from-local: true", true, true),
+        (
+            "execution.checkpointing.local-backup.enabled: true",
+            true,
+            false,
+        ),
+        (
+            "execution.checkpointing.local-backup.enabled: false\nexecution.state-recovery.from-local: true",
+            false,
+            true,
+        ),
+    ] {
+        assert_eq!(of(text), options(keep, restore), "{text}");
+    }
+    let roots = of("taskmanager.state.local.root-dirs: /a; file:///b/c;file:/d").roots;
+    assert_eq!(roots, ["/a", "/b/c", "/d"].map(Path::new));
+    for (dirs, why) in [("copies", "absolute"), ("/a;s3://bucket/b", "local disk")] {
+        let configuration = yaml(&format!(
+            "execution.checkpointing.local-backup.dirs: {dirs}"
+        ));
+        let error = local_copies(&configuration).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.message().contains(why), "{error}");
+        assert_eq!(error.context("file"), Some("job.yaml:1"));
+    }
 }

@@ -47,6 +47,12 @@ pub trait Executor: Send + Sync {
 
     /// Runs work that keeps a core busy.
     fn spawn_cpu(&self, work: Box<dyn FnOnce() + Send>);
+
+    /// Waits for so many milliseconds before something is tried again; the default does not wait.
+    fn pause(&self, ms: u64) -> BoxFuture<'static, ()> {
+        let _ = ms;
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// What the async part of a snapshot may use.

@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
 use futures_core::future::BoxFuture;
@@ -49,6 +50,23 @@ pub trait CheckpointStorage: Send + Sync {
     fn discard(&self, object: &ObjectHandle) {
         let _ = object;
     }
+
+    /// Puts the bytes of an object at a local path that is free, out of a copy on local disk: no store is asked.
+    ///
+    /// Returns whether it did; then the file has the length and the digest of the object, and must not be changed, since it may
+    /// be the copy itself under a second name. Otherwise nothing is at the path. Storages without local copies have none.
+    fn link_copy<'a>(&'a self, object: &'a ObjectHandle, to: &'a Path) -> BoxFuture<'a, bool> {
+        let _ = (object, to);
+        Box::pin(std::future::ready(false))
+    }
+
+    /// Learns that a local file, which will not be changed, has the bytes of an object: a copy of it can be kept.
+    ///
+    /// Failing to keep one harms nobody and is told to nobody here.
+    fn keep_copy<'a>(&'a self, object: &'a ObjectHandle, file: &'a Path) -> BoxFuture<'a, ()> {
+        let _ = (object, file);
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Reads an object from start to end.
@@ -78,6 +96,14 @@ pub trait ObjectReader: Send {
 /// Implemented by storages; used by one task at a time. Dropping or aborting a stream removes its own object and nothing else.
 /// After an error the stream can only be aborted or dropped.
 pub trait CheckpointStream: Send {
+    /// Says that all bytes to come are those of a local file, which stays as it is until the stream is finished or dropped.
+    ///
+    /// To be said before the first byte. Where copies are kept on local disk, the file gets a second name instead of being
+    /// written a second time.
+    fn written_from(&mut self, file: &Path) {
+        let _ = file;
+    }
+
     /// Appends bytes.
     ///
     /// # Errors

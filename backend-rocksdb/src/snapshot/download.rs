@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, iter};
-use state_api::{Digest, Error, ObjectHandle, RestoreContext, Result, StateHandle};
+use state_api::{
+    Digest, Error, ErrorKind, ObjectHandle, ObjectReader, RestoreContext, Result, StateHandle,
+    read_handle,
+};
 
 use super::layout::Layout;
 use super::merge::{Origin, Plan};
@@ -15,9 +18,23 @@ use crate::error::folder_failed;
 /// Bytes that are asked for at once.
 const PIECE: u64 = 1 << 20;
 
+/// How often the transfer of one object goes on after the store has failed for the moment.
+const RETRIES: u32 = 5;
+
+/// Milliseconds before it goes on for the first time; twice as many before each further one.
+const PAUSE_MS: u64 = 100;
+
+/// What was not fetched, since it was there as local copies.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FromCopies {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+}
+
 /// Brings all files of a plan into a folder, several at once, and makes a database of them.
 ///
-/// A file gets its name when all of it is there and its digest is the one of its handle: RocksDB opens none before.
+/// A file gets its name when all of it is there and its digest is the one of its handle: RocksDB opens none before. A transfer
+/// that the store breaks off goes on where it stopped, a few times; files that are there as local copies are linked.
 ///
 /// # Errors
 /// `Corrupt`, naming the object, for one that is missing, damaged or of another length; those of storage and disk.
@@ -26,7 +43,7 @@ pub(crate) async fn assemble(
     folder: &Path,
     transfers: usize,
     cx: &RestoreContext,
-) -> Result<()> {
+) -> Result<FromCopies> {
     let to = folder.to_owned();
     on_cpu(cx, move || {
         fs::create_dir_all(&to).map_err(|e| folder_failed("create folder", &to, e))
@@ -44,49 +61,122 @@ pub(crate) async fn assemble(
         Some(fetch(origin, path, size, cx))
     }))
     .buffer_unordered(transfers.max(1));
+    let mut from_copies = FromCopies::default();
     while let Some(fetched) = fetched.next().await {
-        fetched?;
+        if let Some(bytes) = fetched? {
+            from_copies.files += 1;
+            from_copies.bytes += bytes;
+        }
     }
     drop(fetched);
     let (layout, to) = (plan.layout.clone(), folder.to_owned());
-    on_cpu(cx, move || write_manifest(&layout, &to)).await
+    on_cpu(cx, move || write_manifest(&layout, &to)).await?;
+    Ok(from_copies)
 }
 
-async fn fetch(origin: &Origin, path: PathBuf, size: u64, cx: &RestoreContext) -> Result<()> {
+/// Brings a file to its place; returns its bytes if they were there as a local copy.
+async fn fetch(
+    origin: &Origin,
+    path: PathBuf,
+    size: u64,
+    cx: &RestoreContext,
+) -> Result<Option<u64>> {
     match origin {
         Origin::Local(from) => {
             let from = from.clone();
             on_cpu(cx, move || {
                 fs::hard_link(&from, &path).map_err(|e| folder_failed("link file", &from, e))
             })
-            .await
+            .await?;
         }
         Origin::Stored(handle) if handle.len() != size => {
             let error = Error::corrupt("a file is not as long as its layout says");
-            Err(naming(error, handle))
+            return Err(naming(error, handle));
         }
         Origin::Stored(StateHandle::Inline(bytes)) => {
             let bytes = bytes.clone();
             on_cpu(cx, move || {
                 fs::write(&path, &bytes).map_err(|e| folder_failed("write file", &path, e))
             })
-            .await
+            .await?;
         }
-        Origin::Stored(handle @ StateHandle::Object(object)) => download(object, path, cx)
-            .await
-            .map_err(|e| naming(e, handle)),
+        Origin::Stored(handle @ StateHandle::Object(object)) => {
+            if cx.storage.link_copy(object, &path).await {
+                return Ok(Some(size));
+            }
+            download(object, &path, cx)
+                .await
+                .map_err(|e| naming(e, handle))?;
+            // Who restores this once more need not fetch it again.
+            cx.storage.keep_copy(object, &path).await;
+        }
+    }
+    Ok(None)
+}
+
+async fn download(object: &ObjectHandle, path: &Path, cx: &RestoreContext) -> Result<()> {
+    let part = path.with_extension("part");
+    let mut file = on_cpu(cx, move || Part::create(part)).await?;
+    let mut reader = None;
+    let mut failures = 0;
+    loop {
+        match next(&mut reader, object, file.len(), cx).await {
+            Ok(Some(bytes)) => file = on_cpu(cx, move || file.append(&bytes)).await?,
+            Ok(None) => break,
+            Err(error) if error.kind() == ErrorKind::Retryable && failures < RETRIES => {
+                tracing::warn!(%error, %object, at = file.len(), "the transfer of a file goes on where it stopped");
+                reader = None;
+                cx.executor.pause(PAUSE_MS << failures).await;
+                failures += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let (len, digest, path) = (object.len, object.digest, path.to_owned());
+    on_cpu(cx, move || file.finish(len, digest, &path)).await
+}
+
+/// Reads all bytes of a handle, again if the store fails for the moment.
+///
+/// # Errors
+/// Those of the storage.
+pub(crate) async fn read_again(handle: &StateHandle, cx: &RestoreContext) -> Result<Bytes> {
+    let mut failures = 0;
+    loop {
+        match read_handle(&*cx.storage, handle).await {
+            Err(error) if error.kind() == ErrorKind::Retryable && failures < RETRIES => {
+                tracing::warn!(%error, "an object is read again");
+                cx.executor.pause(PAUSE_MS << failures).await;
+                failures += 1;
+            }
+            read => return read,
+        }
     }
 }
 
-async fn download(object: &ObjectHandle, path: PathBuf, cx: &RestoreContext) -> Result<()> {
-    let mut reader = cx.storage.open(object).await?;
-    let part = path.with_extension("part");
-    let mut file = on_cpu(cx, move || Part::create(part)).await?;
-    while let Some(bytes) = reader.next_piece(PIECE).await? {
-        file = on_cpu(cx, move || file.append(&bytes)).await?;
-    }
-    let (len, digest) = (object.len, object.digest);
-    on_cpu(cx, move || file.finish(len, digest, &path)).await
+/// Returns the bytes of an object from a position on, from an open reader or, if that broke off, part by part.
+async fn next(
+    reader: &mut Option<Box<dyn ObjectReader>>,
+    object: &ObjectHandle,
+    at: u64,
+    cx: &RestoreContext,
+) -> Result<Option<Bytes>> {
+    let reader = match reader {
+        None if at == 0 => reader.insert(cx.storage.open(object).await?),
+        None if at >= object.len => return Ok(None),
+        None => {
+            let end = object.len.min(at + PIECE);
+            let bytes = cx.storage.read_range(object, at..end).await?;
+            // It would be asked for for ever.
+            return if bytes.is_empty() {
+                Err(Error::corrupt("an object ends early"))
+            } else {
+                Ok(Some(bytes))
+            };
+        }
+        Some(reader) => reader,
+    };
+    reader.next_piece(PIECE).await
 }
 
 /// A file that is not whole yet.
@@ -106,6 +196,10 @@ impl Part {
             file,
             digest: blake3::Hasher::new(),
         })
+    }
+
+    fn len(&self) -> u64 {
+        self.digest.count()
     }
 
     fn append(mut self, bytes: &Bytes) -> Result<Self> {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use state_api::{
     Error, IncrementalHandle, KeyGroupRange, KeyedHandle, RestoreContext, Result, StateHandle,
-    StateMeta, read_handle,
+    StateMeta,
 };
 
 use super::clip::{Beyond, Rewriting};
-use super::download::{assemble, naming};
+use super::download::{assemble, naming, read_again};
 use super::frozen::Frozen;
 use super::layout::{Bounds, Layout, file_name};
 use super::merge::{Origin, Plan, Source, merge};
@@ -26,6 +26,10 @@ pub struct RestoreStats {
     pub fetched_files: u64,
     /// Bytes that were fetched from the store.
     pub fetched_bytes: u64,
+    /// Files that were not fetched, since they were there as local copies.
+    pub copied_files: u64,
+    /// Bytes of the files that were there as local copies.
+    pub copied_bytes: u64,
     /// Files of the snapshots that hold none of the key groups, and were not fetched.
     pub skipped_files: u64,
     /// Bytes of the files that were not fetched.
@@ -103,7 +107,7 @@ impl Place<'_> {
         let plan = merge(&sources, &bounds)?;
         count(&mut stats, &plan);
         let scratch = Scratch(path.clone());
-        let (database, columns, beyond) = self.open(&plan, &bounds, &path, cx).await?;
+        let (database, columns, beyond) = self.open(&plan, &bounds, &path, &mut stats, cx).await?;
         scratch.keep();
         drop(scratches);
         let stored = |(number, origin)| match origin {
@@ -134,7 +138,7 @@ impl Place<'_> {
         let Some(bytes) = files.remove(LAYOUT) else {
             return Err(Error::corrupt("the snapshot has no layout of its files"));
         };
-        let read = async { Layout::decode(&read_handle(&*cx.storage, bytes).await?) };
+        let read = async { Layout::decode(&read_again(bytes, cx).await?) };
         let layout = read.await.map_err(|e| naming(e, bytes))?;
         if layout.prefix_len != self.prefix_len {
             return Err(Error::incompatible(
@@ -173,7 +177,7 @@ impl Place<'_> {
         let bounds = Bounds::of(range, self.prefix_len);
         let plan = merge(std::slice::from_ref(source), &bounds)?;
         count(stats, &plan);
-        let (database, columns, beyond) = self.open(&plan, &bounds, &scratch.0, cx).await?;
+        let (database, columns, beyond) = self.open(&plan, &bounds, &scratch.0, stats, cx).await?;
         let prefix_len = self.prefix_len;
         let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
         let (cleaned, rewritten) = on_cpu(cx, move || {
@@ -205,9 +209,14 @@ impl Place<'_> {
         plan: &Plan,
         bounds: &Bounds,
         path: &Path,
+        stats: &mut RestoreStats,
         cx: &RestoreContext,
     ) -> Result<(Arc<Database>, Vec<Arc<ColumnCell>>, Option<Beyond>)> {
-        assemble(plan, path, self.transfers, cx).await?;
+        let from_copies = assemble(plan, path, self.transfers, cx).await?;
+        stats.copied_files += from_copies.files;
+        stats.copied_bytes += from_copies.bytes;
+        stats.fetched_files = stats.fetched_files.saturating_sub(from_copies.files);
+        stats.fetched_bytes = stats.fetched_bytes.saturating_sub(from_copies.bytes);
         let (folder, tuning) = (Arc::clone(self.folder), self.tuning.clone());
         let (path, bounds) = (path.to_owned(), bounds.clone());
         let (layout, crossing) = (plan.layout.clone(), plan.crossing.clone());

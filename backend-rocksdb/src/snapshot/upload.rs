@@ -220,6 +220,7 @@ async fn upload(
     size: u64,
 ) -> Result<StateHandle> {
     let mut stream = cx.storage.create(cx.checkpoint, scope);
+    stream.written_from(&path);
     let copied = async {
         let mut local = cx.on_cpu(move || Local::open(path)).await?;
         let mut left = size;

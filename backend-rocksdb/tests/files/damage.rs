@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use backend_testkit::fuzz::Random;
-use backend_testkit::storage::{FaultyStorage, MemoryStorage};
+use backend_testkit::storage::{CountingStorage, FaultyStorage, MemoryStorage};
 use backend_testkit::{Call, Fault};
 use state_api::{ErrorKind, KeyedHandle, NamedHandle, SnapshotKind, StateHandle};
 
@@ -145,15 +145,19 @@ fn files_that_are_foreign_swapped_or_lacking_are_noticed() {
 }
 
 #[test]
-fn k_254_a_store_that_fails_while_files_are_fetched_fails_the_restore_and_is_tried_again() {
+fn k_254_a_store_that_fails_for_good_while_files_are_fetched_fails_the_restore_and_is_tried_again()
+{
     let mut case = case();
     let faulty = FaultyStorage::new(Arc::new(case.memory.clone()));
     case.subtasks.storage = Arc::new(faulty.clone());
     let handles = case.handles.clone();
     for call in [Call::Open, Call::Next] {
+        faulty.fail_all(call, Fault::Fail(ErrorKind::Retryable));
+        case.fails(&handles, ErrorKind::Retryable, 2);
+        faulty.heal();
         for nth in [1, 2, 5, 9] {
-            faulty.fail_nth_of(call, nth, Fault::Fail(ErrorKind::Retryable));
-            case.fails(&handles, ErrorKind::Retryable, 2);
+            faulty.fail_nth_of(call, nth, Fault::Fail(ErrorKind::Corrupt));
+            case.fails(&handles, ErrorKind::Corrupt, 2);
             faulty.heal();
         }
         for fault in [Fault::Truncate, Fault::Duplicate, Fault::FlipBit] {
@@ -164,4 +168,57 @@ fn k_254_a_store_that_fails_while_files_are_fetched_fails_the_restore_and_is_tri
     }
     case.subtasks.restore(&handles, 3).unwrap();
     assert!(case.subtasks.contents() == case.model);
+}
+
+#[test]
+fn a_transfer_that_breaks_off_goes_on_where_it_stopped() {
+    let mut case = case();
+    let counted = CountingStorage::new(Arc::new(case.memory.clone()));
+    let faulty = FaultyStorage::new(Arc::new(counted.clone()));
+    case.subtasks.storage = Arc::new(faulty.clone());
+    let handles = case.handles.clone();
+    let read = |case: &mut Case| {
+        let before = counted.counts().bytes_read;
+        case.subtasks.restore(&handles, 2).unwrap();
+        assert!(case.subtasks.contents() == case.model);
+        counted.counts().bytes_read - before
+    };
+    let all = read(&mut case);
+    // What was on its way, or a layout, is read once more.
+    let layouts = handles
+        .iter()
+        .map(|handle| files(handle).private[0].bytes.len());
+    let once_more = layouts.max().unwrap() + 2 * 1009;
+    let mut broken_off = 0;
+    for call in [Call::Open, Call::Next] {
+        for nth in 1..40 {
+            let (fault, of) = match nth % 2 {
+                0 => (Fault::Fail(ErrorKind::Retryable), "before"),
+                _ => (Fault::LoseAnswer, "after"),
+            };
+            let happened = faulty.faults();
+            faulty.fail_nth_of(call, nth, fault);
+            // What comes after it fails as well, a few times.
+            for more in 1..=u64::from(nth % 5 == 0) * 3 {
+                faulty.fail_nth_of(Call::ReadRange, more, Fault::Fail(ErrorKind::Retryable));
+            }
+            let again = read(&mut case);
+            assert!(
+                again <= all + once_more,
+                "{call:?} {nth} {of}: {again} instead of {all}"
+            );
+            broken_off += faulty.faults() - happened;
+            faulty.heal();
+        }
+    }
+    assert!(broken_off > 40);
+    // The digest is over all of it, wherever it was broken off.
+    for fault in [Fault::Truncate, Fault::Duplicate, Fault::FlipBit] {
+        faulty.fail_nth_of(Call::Next, 3, Fault::Fail(ErrorKind::Retryable));
+        faulty.fail_all(Call::ReadRange, fault);
+        let error = case.subtasks.restore(&handles, 2).err();
+        assert!(error.is_none_or(|error| error.kind() == ErrorKind::Corrupt));
+        case.subtasks.stores.clear();
+        faulty.heal();
+    }
 }

@@ -56,6 +56,12 @@ pub(crate) struct Restored {
     pub(crate) id: u64,
     /// Where it was found.
     pub(crate) path: Option<String>,
+    /// Bytes that were read out of copies on local disk.
+    #[serde(default)]
+    pub(crate) bytes_from_copies: u64,
+    /// Bytes that were read out of the store.
+    #[serde(default)]
+    pub(crate) bytes_from_store: u64,
 }
 
 /// A checkpoint under way.

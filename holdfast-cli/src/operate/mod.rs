@@ -5,7 +5,7 @@ mod status;
 
 pub(crate) use explain::explain;
 pub(crate) use request::{cancel, checkpoint, savepoint, stop};
-pub(crate) use status::status;
+pub(crate) use status::{copies_in_words, status};
 
 use std::future::Future;
 use std::time::Duration;

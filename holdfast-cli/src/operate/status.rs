@@ -107,7 +107,11 @@ pub(super) fn in_words(report: &RunReport) -> String {
             .as_ref()
             .map(|path| format!(", {path}"))
             .unwrap_or_default();
-        fact("began from", format!("checkpoint {}{path}", restored.id));
+        let copies = copies_in_words(restored.bytes_from_copies, restored.bytes_from_store);
+        fact(
+            "began from",
+            format!("checkpoint {}{path}{copies}", restored.id),
+        );
     }
     fact("read", counted(report.records, "record"));
     fact("checkpoints", report.checkpoints.clone());
@@ -171,6 +175,19 @@ fn completed_in_words(report: &RunReport, ended: &Ended) -> String {
         bytes(ended.total_bytes),
         bytes(ended.new_bytes)
     )
+}
+
+/// Says how much of a restore did not come from the store.
+pub(crate) fn copies_in_words(from_copies: u64, from_store: u64) -> String {
+    match (from_copies, from_store) {
+        (0, _) => String::new(),
+        (_, 0) => format!(", {} out of local copies", bytes(from_copies)),
+        _ => format!(
+            ", {} out of local copies and {} out of the store",
+            bytes(from_copies),
+            bytes(from_store)
+        ),
+    }
 }
 
 /// What ended how long ago.

@@ -41,6 +41,8 @@ fn report() -> RunReport {
         restored: Some(Restored {
             id: 2,
             path: Some("/c/chk-2".into()),
+            bytes_from_copies: 5 << 19,
+            bytes_from_store: 1 << 10,
         }),
         records: 120_331,
         checkpoints: "every 1s in /c".into(),
@@ -80,7 +82,7 @@ fn a_status_is_a_fact_a_line() {
         "\
 job         flights, process 4711, attempt 3
 state       running for 2 min 3 s, 1 restart
-began from  checkpoint 2, /c/chk-2
+began from  checkpoint 2, /c/chk-2, 2.5 MiB out of local copies and 1.0 KiB out of the store
 read        120,331 records
 checkpoints every 1s in /c
             2 completed, 1 given up (1 × the checkpoint expired)

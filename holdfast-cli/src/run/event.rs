@@ -14,6 +14,12 @@ pub(crate) enum WorkerEvent {
         positions: Vec<String>,
         /// Records that are still to be read.
         left: u64,
+        /// Bytes of it that were read out of copies on local disk.
+        #[serde(default)]
+        from_copies: u64,
+        /// Bytes of it that were read out of the store.
+        #[serde(default)]
+        from_store: u64,
     },
     /// A checkpoint began.
     Triggered {

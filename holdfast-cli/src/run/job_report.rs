@@ -42,6 +42,8 @@ impl More {
             restored: report.restored.as_ref().map(|restored| Restored {
                 id: restored.id.0,
                 path: restored.path.as_deref().map(shown),
+                bytes_from_copies: restored.read.from_copies,
+                bytes_from_store: restored.read.from_store,
             }),
             records: self.records,
             checkpoints: self.checkpoints,

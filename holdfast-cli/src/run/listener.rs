@@ -11,6 +11,7 @@ use super::control::Asked;
 use super::restoring::{self, is_special};
 use crate::failure::{Exit, plain};
 use crate::input::Reading;
+use crate::operate::copies_in_words;
 use crate::terminal::say;
 
 /// Time between two reports of progress.
@@ -90,6 +91,7 @@ impl Listener {
             JobEvent::Running {
                 restored,
                 positions,
+                read,
             } => WorkerEvent::Running {
                 attempt: self.attempt.load(Ordering::Acquire),
                 restored: restored.map(|id| id.0),
@@ -99,6 +101,8 @@ impl Listener {
                     .cloned()
                     .collect(),
                 left: self.reading.left(),
+                from_copies: read.from_copies,
+                from_store: read.from_store,
             },
             JobEvent::CheckpointTriggered(id) => WorkerEvent::Triggered { checkpoint: id.0 },
             JobEvent::CheckpointCompleted(stats) => WorkerEvent::Completed {
@@ -126,6 +130,7 @@ impl Listener {
             JobEvent::Running {
                 restored: Some(id),
                 positions,
+                read,
             } => {
                 let files: Vec<&str> = positions
                     .iter()
@@ -137,7 +142,8 @@ impl Listener {
                 } else {
                     files.join(", ")
                 };
-                format!("restored checkpoint {id}; the input goes on at {at}")
+                let copies = copies_in_words(read.from_copies, read.from_store);
+                format!("restored checkpoint {id}{copies}; the input goes on at {at}")
             }
             JobEvent::CheckpointAborted { id, failure } => {
                 format!(

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use runtime_core::config::{
     BackendSettings, CheckpointSettings, Configuration, ParallelismSettings, RecoverySettings,
-    StorageLocation, StorageSettings, options, restart_strategy,
+    StorageLocation, StorageSettings, local_copies, options, restart_strategy,
 };
 use runtime_core::restart::RestartStrategy;
 use runtime_core::{ExecutionSettings, RestoreFrom};
@@ -41,6 +41,7 @@ impl Settings {
         execution.mode = checkpoints.mode;
         execution.checkpointing = checkpoints.coordinator().normalised()?;
         execution.without_in_flight = checkpoints.without_in_flight;
+        execution.local_copies = local_copies(&configuration)?;
         execution.object_cache = backend.object_cache();
         execution.backend_options = backend.options;
         // A person who watches wants to see why it failed, and can start it again; services name a strategy.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use checkpoint_storage::{LocalCopies, RestoringStorage};
 use state_api::{
     Attempt, BackendFactory, CheckpointId, CheckpointStorage, Clock, Executor, JobId,
     MaxParallelism, ObjectCacheBudget, OperatorSnapshot, OperatorUid, RestoreContext, Subtask,
@@ -43,7 +44,9 @@ pub(crate) struct Environment {
     pub(crate) storage: Arc<dyn CheckpointStorage>,
     /// Where savepoints go.
     pub(crate) places: Arc<Places>,
-    pub(crate) restore_storage: Arc<dyn CheckpointStorage>,
+    pub(crate) restore_storage: Arc<RestoringStorage>,
+    /// Second copies of objects on local disk.
+    pub(crate) copies: Option<LocalCopies>,
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) backend: Arc<dyn BackendFactory>,
     pub(crate) backend_options: Arc<BTreeMap<String, String>>,
@@ -77,7 +80,7 @@ impl Environment {
 
     pub(crate) fn restore_context(&self) -> RestoreContext {
         RestoreContext {
-            storage: Arc::clone(&self.restore_storage),
+            storage: Arc::clone(&self.restore_storage) as Arc<dyn CheckpointStorage>,
             executor: Arc::clone(&self.executor),
         }
     }

@@ -1,8 +1,8 @@
 //! Settings of a job, under Flink's option names, from YAML and TOML files and from the program.
 //!
 //! A [`Configuration`] holds text that was checked when it came in; typed views read it:
-//! [`CheckpointSettings`] (with [`StorageSettings`]), [`RecoverySettings`], [`restart_strategy`], [`BackendSettings`] and
-//! [`ParallelismSettings`]. Each view can also be made without a configuration; the defaults are Flink's.
+//! [`CheckpointSettings`] (with [`StorageSettings`]), [`RecoverySettings`], [`restart_strategy`], [`local_copies`], [`BackendSettings`]
+//! and [`ParallelismSettings`]. Each view can also be made without a configuration; the defaults are Flink's.
 //!
 //! ```
 //! use runtime_core::config::{CheckpointSettings, Configuration, Syntax};
@@ -19,6 +19,7 @@ mod backend_settings;
 mod checkpoint_settings;
 mod configuration;
 mod file;
+mod local_copies;
 mod option;
 pub mod options;
 mod parallelism_settings;
@@ -33,6 +34,7 @@ pub use backend_settings::BackendSettings;
 pub use checkpoint_settings::{CheckpointMode, CheckpointSettings};
 pub use configuration::{Configuration, Origin};
 pub use file::Syntax;
+pub use local_copies::local_copies;
 pub use option::{ConfigOption, Support, ValueKind};
 pub use parallelism_settings::ParallelismSettings;
 pub use recovery_settings::{ClaimMode, RecoverySettings};

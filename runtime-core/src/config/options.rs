@@ -96,10 +96,10 @@ options! {
         "The checkpoint that is restored without its records in flight, which are lost then; -1 for none.";
     INTERVAL_DURING_BACKLOG: DefaultOnly "execution.checkpointing.interval-during-backlog" () span(Duration::ZERO), None,
         "Period of checkpoints while a source reports a backlog.";
-    LOCAL_BACKUP: DefaultOnly "execution.checkpointing.local-backup.enabled" () ValueKind::Bool, Some("false"),
-        "Whether a second copy is kept on local disk.";
-    LOCAL_BACKUP_DIRS: DefaultOnly "execution.checkpointing.local-backup.dirs" ("taskmanager.state.local.root-dirs") ValueKind::List, None,
-        "Folders for local copies.";
+    LOCAL_BACKUP: Offered "execution.checkpointing.local-backup.enabled" () ValueKind::Bool, None,
+        "Whether a second copy of each object is kept on local disk; unset is what `execution.state-recovery.from-local` says.";
+    LOCAL_BACKUP_DIRS: Offered "execution.checkpointing.local-backup.dirs" ("taskmanager.state.local.root-dirs") ValueKind::List, None,
+        "Local folders for copies, used in turn; unset is the folder for files of the process.";
     FILE_MERGING: DefaultOnly "execution.checkpointing.file-merging.enabled" ("state.checkpoints.file-merging.enabled") ValueKind::Bool, Some("false"),
         "Whether small files are packed into larger ones.";
     CHECKPOINT_HISTORY: DefaultOnly "web.checkpoints.history" () count(1), Some("10"),
@@ -115,8 +115,8 @@ options! {
         "The uids of the only operators to restore, all others start empty; with a path only.";
     RENAME: Offered "execution.state-recovery.rename" () ValueKind::List, None,
         "Operators that have a new uid: `old uid=new uid`.";
-    FROM_LOCAL: DefaultOnly "execution.state-recovery.from-local" ("state.backend.local-recovery") ValueKind::Bool, Some("false"),
-        "Whether local copies are used when state is restored.";
+    FROM_LOCAL: Offered "execution.state-recovery.from-local" ("state.backend.local-recovery") ValueKind::Bool, Some("false"),
+        "Whether local copies are used when state is restored, where they are what the checkpoint says.";
 
     BACKEND: Offered "state.backend.type" ("state.backend") ValueKind::Text, Some("hashmap"),
         "Name of the state backend.";

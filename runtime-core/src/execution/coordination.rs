@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use checkpoint_storage::CheckpointMetadata;
+use checkpoint_storage::{CheckpointMetadata, LocalCopies};
 use futures_channel::oneshot;
 use futures_util::future::BoxFuture;
 use state_api::{
@@ -109,6 +109,8 @@ pub(super) struct Coordination {
     pub(super) last_objects: Vec<ObjectHandle>,
     /// Where the pending savepoints go.
     pub(super) places: Arc<Places>,
+    /// Second copies of objects on local disk.
+    pub(super) copies: Option<LocalCopies>,
 }
 
 impl Coordination {
@@ -286,9 +288,20 @@ impl Coordination {
             Action::LeaveBehind { id } => drop(self.places.remove(id)),
             Action::NotifyComplete { id, .. } => {
                 to_all(run, Command::Completed(id));
+                if let Some(copies) = &self.copies
+                    && self
+                        .metadata
+                        .get(&id)
+                        .is_some_and(|m| !m.kind.is_savepoint())
+                {
+                    copies.confirm(id);
+                }
                 self.release();
             }
-            Action::NotifyAbort { id, .. } => to_all(run, Command::Aborted(id)),
+            Action::NotifyAbort { id, .. } => {
+                to_all(run, Command::Aborted(id));
+                self.copies.iter().for_each(|copies| copies.abort(id));
+            }
             Action::Discard { id, acks } => {
                 self.metadata.remove(&id);
                 self.discard_unpublished(id, snapshots(&acks), true);

@@ -1,6 +1,6 @@
 use state_api::{Attempt, CheckpointId, Error};
 
-use super::RestorePlan;
+use super::{ReadBytes, RestorePlan};
 
 use crate::coordinator::{CheckpointFailure, CheckpointKind, JobStatus};
 
@@ -51,6 +51,8 @@ pub enum JobEvent {
         restored: Option<CheckpointId>,
         /// The source positions in it, for people.
         positions: Vec<String>,
+        /// What was read of it, and from where.
+        read: ReadBytes,
     },
     /// The subtasks were told to begin a checkpoint.
     CheckpointTriggered(CheckpointId),
@@ -114,10 +116,15 @@ pub(super) fn record(event: &JobEvent) {
         JobEvent::Running {
             restored,
             positions,
+            read,
         } => {
+            metrics::gauge!("holdfast_restored_bytes_from_copies").set(read.from_copies as f64);
+            metrics::gauge!("holdfast_restored_bytes_from_store").set(read.from_store as f64);
             tracing::info!(
                 restored = restored.map(|id| id.0),
                 ?positions,
+                from_copies = read.from_copies,
+                from_store = read.from_store,
                 "all subtasks are running"
             );
         }

@@ -3,10 +3,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use checkpoint_storage::{CheckpointMetadata, OperatorMetadata};
+use checkpoint_storage::{CheckpointMetadata, LocalCopies, OperatorMetadata, RestoringStorage};
 use state_api::{
-    Attempt, CheckpointStorage, Executor, MaxParallelism, OperatorSnapshot, OperatorUid, Result,
-    Subtask as Place,
+    Attempt, CheckpointId, CheckpointStorage, Executor, MaxParallelism, OperatorSnapshot,
+    OperatorUid, Result, Subtask as Place,
 };
 
 use super::inbox::{Inbox, RunReporter};
@@ -92,6 +92,8 @@ pub(super) struct RunStart<'a> {
     pub(super) executor: Arc<dyn Executor>,
     pub(super) storage: Arc<dyn CheckpointStorage>,
     pub(super) places: Arc<Places>,
+    /// Second copies of objects on local disk.
+    pub(super) copies: Option<LocalCopies>,
     pub(super) attempt: Attempt,
     pub(super) run: u32,
     pub(super) restored: Option<&'a LoadedCheckpoint>,
@@ -218,12 +220,27 @@ impl RunStart<'_> {
             inbox: Arc::clone(self.inbox),
         });
         let (settings, parts) = (self.settings.clone(), self.parts.clone());
-        let storage = Arc::clone(&self.storage);
         let places = Arc::clone(&self.places);
-        let restore_storage = self.restored.map_or_else(
-            || Arc::clone(&storage),
-            |loaded| Arc::clone(&loaded.storage),
+        let place = Place {
+            index: id.subtask,
+            parallelism: of_vertex.parallelism,
+        };
+        let restore_storage = RestoringStorage::new(
+            self.restored.map_or_else(
+                || Arc::clone(&self.storage),
+                |loaded| Arc::clone(&loaded.storage),
+            ),
+            self.copies.clone(),
+            self.restored
+                .map_or(CheckpointId(0), |loaded| loaded.metadata.checkpoint),
+            &name,
+            place,
         );
+        let storage = match &self.copies {
+            Some(copies) => copies.keeping(Arc::clone(&self.storage), &name, place),
+            None => Arc::clone(&self.storage),
+        };
+        let copies = self.copies.clone();
         let (attempt, run, executor) = (self.attempt, self.run, Arc::clone(&self.executor));
         let uids = vertex.uids.as_slice().into();
         let (task_signal, task_name) = (Arc::clone(&signal), Arc::clone(&name));
@@ -232,10 +249,7 @@ impl RunStart<'_> {
                 job: settings.job_id,
                 attempt,
                 run,
-                subtask: Place {
-                    index: id.subtask,
-                    parallelism: of_vertex.parallelism,
-                },
+                subtask: place,
                 uids,
                 plan,
                 max_parallelism: of_vertex.max_parallelism,
@@ -245,7 +259,8 @@ impl RunStart<'_> {
                 congested: Rc::new(Cell::new(false)),
                 storage,
                 places,
-                restore_storage,
+                restore_storage: Arc::new(restore_storage),
+                copies,
                 executor,
                 backend: parts.backend,
                 backend_options: Arc::new(settings.backend_options),

@@ -11,11 +11,12 @@ use super::coordination::{BarrierRules, Coordination, Effect};
 use super::inbox::{Inbox, Message};
 use super::journal::Journal;
 use super::launch::{Host, Run, RunStart};
+use super::local_copies;
 use super::run_tasks::{RunEnd, RunTasks};
 use super::shared::SharedObjects;
 use super::{
     ExecutionSettings, JobEvent, JobOutcome, JobParts, JobState, LoadedCheckpoint,
-    MemoryCheckpoints, RestoreFrom, RestoredFrom, events,
+    MemoryCheckpoints, ReadBytes, RestoreFrom, RestoredFrom, events,
 };
 use crate::CheckpointStore;
 use crate::config::{CheckpointMode, ClaimMode};
@@ -73,6 +74,9 @@ impl Master<'_> {
             self.parts.clock.now_ms(),
         )));
         let (attempt, storage, mut coordination, initial) = self.prepare(&journal).await?;
+        if let Some(coordination) = &mut coordination {
+            coordination.copies = local_copies::open(self.settings, &self.executor, &self.inbox);
+        }
         let named = match &self.settings.restore {
             RestoreFrom::Path(path) => Some(path.clone()),
             RestoreFrom::Nothing | RestoreFrom::Latest => None,
@@ -95,8 +99,13 @@ impl Master<'_> {
                         Some(path) if first => Some(path.clone()),
                         _ => store.and_then(|store| store.location(id)),
                     };
-                    RestoredFrom { id, path }
+                    let read = ReadBytes::default();
+                    RestoredFrom { id, path, read }
                 });
+            }
+            let copies = coordination.as_ref().and_then(|c| c.copies.clone());
+            if let Some(copies) = &copies {
+                local_copies::start_from(copies, restored.as_ref().map(|r| r.metadata.as_ref()));
             }
             let started = RunStart {
                 job: self.job,
@@ -107,6 +116,7 @@ impl Master<'_> {
                 places: coordination
                     .as_ref()
                     .map_or_else(Arc::default, |c| Arc::clone(&c.places)),
+                copies,
                 attempt,
                 run,
                 restored: restored.as_ref(),
@@ -323,6 +333,7 @@ impl Master<'_> {
             overdue: BTreeMap::new(),
             kinds: BTreeMap::new(),
             places: Arc::default(),
+            copies: None,
             shared,
             last_objects: Vec::new(),
         };
@@ -444,15 +455,23 @@ impl Master<'_> {
         journal: &RefCell<Journal>,
     ) {
         match report {
-            TaskReport::Running { positions } => {
+            TaskReport::Running { positions, read } => {
                 tasks.positions.extend(positions);
+                tasks.read = tasks.read.plus(read);
                 tasks.running.insert(task);
                 if tasks.running.len() == tasks.run.mailboxes.len() && tasks.end.is_none() {
                     let restored = restored.map(|loaded| loaded.metadata.checkpoint);
-                    journal.borrow_mut().state = JobState::Running;
+                    let mut noted = journal.borrow_mut();
+                    noted.state = JobState::Running;
+                    noted
+                        .restored
+                        .iter_mut()
+                        .for_each(|from| from.read = tasks.read);
+                    drop(noted);
                     self.tell(JobEvent::Running {
                         restored,
                         positions: std::mem::take(&mut tasks.positions),
+                        read: tasks.read,
                     });
                     if let Some(coordination) = coordination {
                         match tasks.run.coordinator_plan() {
@@ -566,6 +585,13 @@ impl Master<'_> {
                 JobStatus::Cancelled => Some("it was cancelled"),
                 JobStatus::Failed => Some("it failed"),
             });
+            if let Some(copies) = &coordination.copies {
+                // Whoever goes on from the last checkpoint here finds the copies.
+                let kept = self.settings.checkpointing.retention.keeps(status);
+                if !kept || status == JobStatus::Finished {
+                    copies.dispose();
+                }
+            }
             let mut effects = coordination.handle(None, Fact::Stop { status });
             for metadata in std::mem::take(&mut coordination.last_deletions) {
                 if let Err(error) = coordination.store.discard(metadata).await {

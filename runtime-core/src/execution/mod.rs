@@ -14,6 +14,7 @@ mod inquiries;
 mod journal;
 mod launch;
 mod local;
+mod local_copies;
 mod master;
 mod memory;
 mod places;
@@ -25,7 +26,7 @@ mod settings;
 mod shared;
 
 pub use crate::coordinator::SavepointFormat;
-pub use checkpoint_storage::TokioExecutor;
+pub use checkpoint_storage::{LocalCopyOptions, ReadBytes, TokioExecutor};
 pub use checkpoints::{CheckpointStore, LoadedCheckpoint, StoreStart};
 pub use control::{CheckpointDone, JobControl, Reply};
 pub use events::{CheckpointStats, JobEvent, JobEvents, NoEvents};

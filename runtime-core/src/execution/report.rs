@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use state_api::{Attempt, CheckpointId, JobId};
 
+use super::ReadBytes;
 use crate::coordinator::{
     CheckpointFailure, CheckpointKind, FailureReason, Outcome, PendingView, Phase, TaskId,
 };
@@ -85,6 +86,8 @@ pub struct RestoredFrom {
     pub id: CheckpointId,
     /// Where it was found, if that was named.
     pub path: Option<String>,
+    /// What was read of it, and from where; nothing before all subtasks run.
+    pub read: ReadBytes,
 }
 
 /// A checkpoint under way, with what it waits for.

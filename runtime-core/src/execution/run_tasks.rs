@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use state_api::Error;
 
+use super::ReadBytes;
 use super::coordination::{Coordination, Effect, to_all};
 use super::launch::Run;
 use crate::coordinator::{CheckpointKind, Fact, RequestId, TaskId, Trigger};
@@ -29,6 +30,8 @@ pub(super) struct RunTasks {
     pub(super) input_ended: BTreeSet<TaskId>,
     pub(super) ended: BTreeSet<TaskId>,
     pub(super) positions: Vec<String>,
+    /// What the running ones read to be restored.
+    pub(super) read: ReadBytes,
     /// How the run ends, once that is decided.
     pub(super) end: Option<RunEnd>,
     pub(super) failed_over: bool,
@@ -49,6 +52,7 @@ impl RunTasks {
             input_ended: BTreeSet::new(),
             ended: BTreeSet::new(),
             positions: Vec::new(),
+            read: ReadBytes::default(),
             end: None,
             failed_over: false,
             leaving: false,

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use checkpoint_storage::LocalCopyOptions;
 use state_api::{BackendFactory, CheckpointId, Clock, JobId, ObjectCacheBudget, Result};
 
 use super::{CheckpointStore, Failpoints, JobEvents, NoEvents};
@@ -52,6 +53,8 @@ pub struct ExecutionSettings {
     pub object_cache: Option<Arc<ObjectCacheBudget>>,
     /// Local folder for files of this process.
     pub local_dir: PathBuf,
+    /// Second copies of the objects of checkpoints on local disk; without folders for them, they lie in `local_dir`.
+    pub local_copies: LocalCopyOptions,
 }
 
 impl ExecutionSettings {
@@ -75,6 +78,7 @@ impl ExecutionSettings {
             memory_limit: None,
             object_cache: None,
             local_dir: std::env::temp_dir(),
+            local_copies: LocalCopyOptions::default(),
         })
     }
 }

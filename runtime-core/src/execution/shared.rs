@@ -234,8 +234,8 @@ mod tests {
     #[derive(Default)]
     struct Walk {
         objects: SharedObjects,
-        /// What each begun checkpoint refers to.
-        pending: BTreeMap<CheckpointId, BTreeSet<u64>>,
+        /// What each begun checkpoint refers to, once it is cut.
+        pending: BTreeMap<CheckpointId, Option<BTreeSet<u64>>>,
         retained: BTreeMap<CheckpointId, BTreeSet<u64>>,
         known: BTreeSet<u64>,
         deleted: BTreeSet<u64>,
@@ -244,20 +244,31 @@ mod tests {
     }
 
     impl Walk {
-        fn begin(&mut self, draw: u64) {
+        fn begin(&mut self) {
             self.next += 1;
             let id = CheckpointId(self.next);
             let lowest = self.retained.keys().next().copied();
             self.objects.began(id, false, lowest);
-            let mut uses = self.known.clone();
-            uses.retain(|object| (draw >> (object % 40)) & 3 != 0);
-            self.written += 1;
-            uses.insert(self.written);
-            self.pending.insert(id, uses);
+            self.pending.insert(id, None);
         }
 
-        fn ack(&mut self, id: CheckpointId) {
-            let uses = &self.pending[&id];
+        /// Subtasks may cut at any time after that, knowing at least what was complete when it began. One checkpoint in four
+        /// is a full one: it refers to nothing older.
+        fn cut(&mut self, id: CheckpointId, draw: u64) {
+            if self.pending[&id].is_some() {
+                return;
+            }
+            let mut uses = self.known.clone();
+            let full = draw.is_multiple_of(4);
+            uses.retain(|object| !full && (draw >> (object % 40)) & 3 != 0);
+            self.written += 1;
+            uses.insert(self.written);
+            self.pending.insert(id, Some(uses));
+        }
+
+        fn ack(&mut self, id: CheckpointId, draw: u64) {
+            self.cut(id, draw);
+            let uses = self.pending[&id].as_ref().unwrap();
             assert!(
                 uses.is_disjoint(&self.deleted),
                 "{id} refers to what is gone"
@@ -268,11 +279,11 @@ mod tests {
         }
 
         fn complete(&mut self, id: CheckpointId, retained: usize) {
-            let uses = self.pending.remove(&id).unwrap();
+            let uses = self.pending.remove(&id).unwrap().unwrap();
             self.objects.ended(id);
             let older: Vec<_> = self.pending.range(..id).map(|(id, _)| *id).collect();
             older.into_iter().for_each(|id| self.abort(id));
-            // Subtasks hear of it before the next barrier; what is on its way builds upon an older one.
+            // Subtasks hear of it before the next cut; what was cut before builds upon an older one.
             self.known.clone_from(&uses);
             self.retained.insert(id, uses);
             while self.retained.len() > retained {
@@ -298,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_order_nothing_that_is_in_use_is_deleted() {
+    fn whatever_the_order_and_whichever_are_full_nothing_that_is_in_use_is_deleted() {
         for seed in 0..2000 {
             let mut random = crate::random::Random::new(seed);
             let retained = 1 + (random.next() % 3) as usize;
@@ -307,14 +318,15 @@ mod tests {
                 let draw = random.next();
                 let ids: Vec<_> = walk.pending.keys().copied().collect();
                 let chosen = ids.get((draw >> 8) as usize % ids.len().max(1)).copied();
-                match (draw % 6, chosen) {
-                    (0 | 1, _) if ids.len() < 4 => walk.begin(random.next()),
-                    (2 | 3, Some(id)) => walk.ack(id),
-                    (4, Some(id)) => {
-                        walk.ack(id);
+                match (draw % 7, chosen) {
+                    (0 | 1, _) if ids.len() < 4 => walk.begin(),
+                    (2, Some(id)) => walk.cut(id, random.next()),
+                    (3 | 4, Some(id)) => walk.ack(id, random.next()),
+                    (5, Some(id)) => {
+                        walk.ack(id, random.next());
                         walk.complete(id, retained);
                     }
-                    (5, Some(id)) => walk.abort(id),
+                    (6, Some(id)) => walk.abort(id),
                     _ => {}
                 }
             }

@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +13,10 @@ pub(crate) struct CountedStream {
 }
 
 impl CheckpointStream for CountedStream {
+    fn written_from(&mut self, file: &Path) {
+        self.inner.written_from(file);
+    }
+
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         let len = bytes.len() as u64;
         let write = self.inner.write(bytes);

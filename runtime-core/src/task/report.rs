@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use checkpoint_storage::ReadBytes;
 use state_api::{CheckpointId, Error, OperatorSnapshot, OperatorUid};
 
 use crate::alignment::AlignmentReport;
@@ -62,6 +63,8 @@ pub enum TaskReport {
     Running {
         /// The source positions that it starts from after a restore, for people.
         positions: Vec<String>,
+        /// What it read to be restored.
+        read: ReadBytes,
     },
     /// Its snapshot is durable.
     Ack {

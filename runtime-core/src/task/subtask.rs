@@ -3,7 +3,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::LocalBoxFuture;
-use state_api::{CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest};
+use state_api::{
+    CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest, StateHandle,
+};
 
 use super::counted_stream::CountedStream;
 use super::snapshot::persist_all;
@@ -158,8 +160,9 @@ impl Subtask {
                         let head = head?;
                         let positions = head.restored_positions();
                         self.phase = Phase::Running(head);
+                        let read = self.env.restore_storage.read();
                         self.reporter
-                            .report(self.id, TaskReport::Running { positions });
+                            .report(self.id, TaskReport::Running { positions, read });
                         return Ok(Progress::Worked);
                     }
                 }
@@ -400,6 +403,9 @@ impl Subtask {
             Arc::clone(&self.env.clock),
         );
         let (failpoints, mailbox) = (self.env.failpoints.clone(), Arc::clone(&self.mailbox));
+        // Savepoints go elsewhere and have no copies.
+        let copies = self.env.copies.clone();
+        let copies = copies.filter(|_| !barrier.kind.is_savepoint());
         self.env.executor.spawn_io(Box::pin(async move {
             failpoints.reach(Failpoint::Async);
             let outcome = persist_all(set, cx).await;
@@ -409,6 +415,10 @@ impl Subtask {
             {
                 // Those who cancelled it wait for no answer.
                 return;
+            }
+            if let (Some(copies), Ok((operators, _))) = (&copies, &outcome) {
+                let parts = operators.iter().flat_map(|(_, snapshot)| snapshot.parts());
+                copies.acked(id, parts.filter_map(StateHandle::object));
             }
             report.async_ns = clock.monotonic_ns().saturating_sub(started_ns);
             mailbox.show(id, ActivityPhase::Reported, clock.now_ms());

@@ -317,7 +317,17 @@ pub(crate) fn environment(signal: Arc<Signal>, executor: Arc<dyn Executor>) -> E
         congested: Rc::new(Cell::new(false)),
         storage: Arc::clone(&storage),
         places: Arc::default(),
-        restore_storage: storage,
+        restore_storage: Arc::new(checkpoint_storage::RestoringStorage::new(
+            storage,
+            None,
+            CheckpointId(0),
+            "job",
+            state_api::Subtask {
+                index: 0,
+                parallelism: 1,
+            },
+        )),
+        copies: None,
         executor,
         backend: Arc::new(backend_hashmap::HashMapBackend),
         backend_options: Arc::new(BTreeMap::new()),
