@@ -1,4 +1,6 @@
 //! Second copies of objects on local disk: which there are, what becomes of them, and that only the store ever counts.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
