@@ -88,7 +88,8 @@ impl Trial {
         let mut from_copies = 0;
         for blow in self.blows.iter().map(Some).chain([None]) {
             let parallelism = *random.one_of(&["1", "2", "4"]);
-            let inline = *random.one_of(&["0", "20kb"]);
+            // What is in the metadata needs no copy.
+            let inline = *random.one_of(if self.local { &["0"] } else { &["0", "20kb"] });
             let inline = format!("execution.checkpointing.data-inline-threshold={inline}");
             let strike = match blow {
                 Some(Blow::Phase(phase, nth)) => format!("{phase}:{nth}"),
@@ -126,15 +127,15 @@ impl Trial {
                 &strike,
             ]);
             match blow {
-                None => worker.finish(),
+                None => {
+                    let (told, status, errors) = worker.rest();
+                    assert!(status.success(), "seed {}: {status} {errors}", self.seed);
+                    from_copies += alone(&told);
+                }
                 Some(Blow::Phase(phase, _)) => {
                     let (told, status, errors) = worker.rest();
                     any_checkpoint |= told.iter().any(|event| event["event"] == "completed");
-                    let alone = |event: &&serde_json::Value| {
-                        event["from_copies"].as_u64() > Some(0)
-                            && event["from_store"].as_u64() == Some(0)
-                    };
-                    from_copies += told.iter().filter(alone).count() as u64;
+                    from_copies += alone(&told);
                     if status.signal() == Some(SIGKILL) {
                         hits.push(*phase);
                     } else {
@@ -168,6 +169,14 @@ impl Trial {
         assert_eq!(left, 0, "seed {}, hit {hits:?}", self.seed);
         (hits, from_copies)
     }
+}
+
+/// How often a run began from copies on local disk alone.
+fn alone(told: &[serde_json::Value]) -> u64 {
+    let alone = |event: &&serde_json::Value| {
+        event["from_copies"].as_u64() > Some(0) && event["from_store"].as_u64() == Some(0)
+    };
+    told.iter().filter(alone).count() as u64
 }
 
 /// Kills a process after it has told so many things; returns whether it was alive.
