@@ -72,6 +72,8 @@ struct Case {
     backend: Arc<dyn BackendFactory>,
     backend_options: Vec<(&'static str, &'static str)>,
     told: Arc<Mutex<Told>>,
+    /// Lines of input: enough for some checkpoints.
+    lines: usize,
 }
 
 /// What a job told.
@@ -91,6 +93,7 @@ impl Case {
             backend,
             backend_options: Vec::new(),
             told: Arc::default(),
+            lines: 4000,
         }
     }
 
@@ -157,23 +160,22 @@ impl Case {
         files(&self.dir.path().join("copies"))
     }
 
-    /// Runs a job that fails once, after `after` completed checkpoints; `at_failure` is called in between.
+    /// Runs a job that fails once, after its first completed checkpoint; `at_failure` is called in between.
     fn run_failing(
         &self,
         seed: u64,
         local: bool,
         at_failure: impl Fn(&Path) + Send + Sync + 'static,
     ) {
-        let (lines, ledger) = (lines(5000), Ledger::new());
-        let (armed, completed) = (Arc::new(AtomicBool::new(false)), AtomicU64::new(0));
+        let (lines, ledger) = (lines(self.lines), Ledger::new());
+        let armed = Arc::new(AtomicBool::new(false));
         let job = failing(&lines, &ledger, &armed);
-        let mut driver = Driver::new(seed).budget(3);
+        let mut driver = Driver::new(seed).budget(2);
         let folder = self.dir.path().join("copies");
         let reads = Arc::clone(&self.store.reads);
         let parts = self.parts(&driver, move |event| match event {
             JobEvent::CheckpointCompleted(_) => {
-                let all = completed.fetch_add(1, Ordering::Relaxed);
-                armed.store(all >= 1, Ordering::Relaxed);
+                armed.store(true, Ordering::Relaxed);
             }
             JobEvent::RunFailed { .. } => {
                 at_failure(&folder);
@@ -236,7 +238,7 @@ fn a_restart_reads_no_object_of_the_store(case: &Case, seed: u64) {
 
 #[test]
 fn a_job_that_is_restarted_gets_its_state_back_without_the_store() {
-    for seed in 0..5 {
+    for seed in 0..3 {
         a_restart_reads_no_object_of_the_store(&Case::hashmap(), seed);
     }
 }
@@ -289,12 +291,9 @@ fn damaged_copies_are_not_used(case: impl Fn() -> Case) {
         assert_eq!(told.read.len(), 1, "damage {seed}");
         assert_eq!(told.read[0].from_copies, 0, "damage {seed}");
         assert!(case.store.reads.load(Ordering::Relaxed) > 0);
-        assert_eq!(told.warnings.len(), 1, "damage {seed}: {:?}", told.warnings);
-        assert!(
-            told.warnings[0].contains("local copy"),
-            "{:?}",
-            told.warnings
-        );
+        let of_restore = |warning: &&String| warning.contains("the object is read");
+        let of_restore = told.warnings.iter().filter(of_restore).count();
+        assert_eq!(of_restore, 1, "damage {seed}: {:?}", told.warnings);
     }
 }
 
@@ -305,15 +304,15 @@ fn dp_02_a_job_whose_copies_are_damaged_is_restored_from_the_store_and_says_so_o
 
 /// Stops a job with a checkpoint, then starts it again from its latest one with another parallelism.
 fn the_next_start_uses_what_the_last_one_left(case: &Case, parallelism: u32) {
-    let (lines, ledger) = (lines(5000), Ledger::new());
-    let mut driver = Driver::new(7).budget(3);
+    let (lines, ledger) = (lines(case.lines), Ledger::new());
+    let mut driver = Driver::new(7).budget(2);
     let (control, asked) = (driver.control(), AtomicU64::new(0));
     let parts = case.parts(&driver, move |event| {
         if let JobEvent::CheckpointCompleted(_) = event {
             match asked.fetch_add(1, Ordering::Relaxed) {
                 // Savepoints are nobody's to restart from.
-                1 => drop(control.savepoint(None, SavepointFormat::Native)),
-                3 => drop(control.stop_with_checkpoint()),
+                0 => drop(control.savepoint(None, SavepointFormat::Native)),
+                1 => drop(control.stop_with_checkpoint()),
                 _ => {}
             }
         }
@@ -377,15 +376,14 @@ mod rocksdb {
         runtime_core::register_backends(&mut registry).unwrap();
         Case {
             backend_options: vec![("incremental", "true"), ("memory.managed", "false")],
+            lines: 12_000,
             ..Case::new(registry.get("rocksdb").unwrap())
         }
     }
 
     #[test]
     fn a_job_over_rocksdb_that_is_restarted_links_its_files_back() {
-        for seed in 0..3 {
-            a_restart_reads_no_object_of_the_store(&case(), seed);
-        }
+        a_restart_reads_no_object_of_the_store(&case(), 0);
     }
 
     #[test]
@@ -395,7 +393,7 @@ mod rocksdb {
 
     #[test]
     fn k_704_the_next_start_over_rocksdb_uses_the_copies_at_another_parallelism_too() {
-        for parallelism in [2, 1, 3] {
+        for parallelism in [2, 3] {
             the_next_start_uses_what_the_last_one_left(&case(), parallelism);
         }
     }

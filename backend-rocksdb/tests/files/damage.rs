@@ -191,7 +191,7 @@ fn a_transfer_that_breaks_off_goes_on_where_it_stopped() {
     let once_more = layouts.max().unwrap() + 2 * 1009;
     let mut broken_off = 0;
     for call in [Call::Open, Call::Next] {
-        for nth in 1..40 {
+        for nth in [1, 2, 3, 10, 15, 26, 37, 50] {
             let (fault, of) = match nth % 2 {
                 0 => (Fault::Fail(ErrorKind::Retryable), "before"),
                 _ => (Fault::LoseAnswer, "after"),
@@ -211,7 +211,7 @@ fn a_transfer_that_breaks_off_goes_on_where_it_stopped() {
             faulty.heal();
         }
     }
-    assert!(broken_off > 40);
+    assert!(broken_off > 15);
     // The digest is over all of it, wherever it was broken off.
     for fault in [Fault::Truncate, Fault::Duplicate, Fault::FlipBit] {
         faulty.fail_nth_of(Call::Next, 3, Fault::Fail(ErrorKind::Retryable));
