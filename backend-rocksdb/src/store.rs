@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocksdb::{
     BottommostLevelCompaction, CompactOptions, GetIntoBufferResult, ReadOptions,
-    WriteBatch as NativeBatch, WriteOptions,
+    WaitForCompactOptions, WriteBatch as NativeBatch, WriteOptions,
 };
 use state_api::{
     BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, NativeSnapshots, ObjectCacheBudget,
@@ -116,6 +116,16 @@ impl RocksDbStore {
             db.compact_range_cf_opt(cell.handle(), None::<&[u8]>, None::<&[u8]>, &options);
         }
         Ok(())
+    }
+
+    /// Waits until nothing is to be flushed or compacted any more.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn wait_for_compactions(&mut self) -> Result<()> {
+        let db = self.database.db();
+        db.wait_for_compact(&WaitForCompactOptions::default())
+            .map_err(|error| self.broken("wait for compactions", None, error))
     }
 
     /// Returns the bytes of all files of a state; 0 if there is no such state.

@@ -328,16 +328,22 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
             bench.keys
         ),
         &["what", "seconds", "MB", "note"],
-    );
+    )
+    .with_progress();
     let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     process::reset_peak();
     let (operator, time) = seconds(|| bench.filled(2));
     let mut operator = operator?;
+    let (settled, more) = seconds(|| {
+        let wait = RocksDbStore::wait_for_compactions;
+        operator.stores.iter_mut().try_for_each(wait)
+    });
+    settled?;
     table.row([
         "fill".to_owned(),
         format!("{time:.1}"),
         String::new(),
-        String::new(),
+        format!("{more:.1} s more until all compactions were done"),
     ]);
     let (mut handles, _, time) = bench.checkpoint(&mut operator, SnapshotKind::Checkpoint, true)?;
     let full = bytes_of(&handles);

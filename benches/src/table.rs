@@ -7,6 +7,7 @@ pub struct Table {
     title: String,
     header: Vec<String>,
     rows: Vec<Vec<String>>,
+    progress: bool,
 }
 
 impl Table {
@@ -17,12 +18,30 @@ impl Table {
             title: title.into(),
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
+            progress: false,
         }
+    }
+
+    /// Shows each row on standard error as it comes, too: for tables that take long.
+    #[must_use]
+    pub fn with_progress(mut self) -> Self {
+        self.progress = true;
+        self
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        let cells: Vec<String> = cells.into_iter().collect();
+        if self.progress {
+            #[expect(
+                clippy::print_stderr,
+                reason = "whoever waits wants to see how far it is"
+            )]
+            {
+                eprintln!("{}", cells.join(" | "));
+            }
+        }
+        self.rows.push(cells);
     }
 
     /// Returns whether there is no row.
