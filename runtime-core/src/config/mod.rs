@@ -1,7 +1,7 @@
 //! Settings of a job, under Flink's option names, from YAML and TOML files and from the program.
 //!
 //! A [`Configuration`] holds text that was checked when it came in; typed views read it:
-//! [`CheckpointSettings`] (with [`StorageSettings`]), [`RecoverySettings`], [`restart_strategy`], [`local_copies`], [`BackendSettings`]
+//! [`CheckpointSettings`] (with [`StorageSettings`]), [`RecoverySettings`], [`restart_strategy`], [`local_copies()`], [`BackendSettings`]
 //! and [`ParallelismSettings`]. Each view can also be made without a configuration; the defaults are Flink's.
 //!
 //! ```
