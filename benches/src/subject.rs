@@ -74,6 +74,10 @@ impl Home {
     ///
     /// # Errors
     /// Those of the states.
+    #[cfg_attr(
+        not(feature = "rocksdb"),
+        expect(unused_variables, reason = "all of it is in memory")
+    )]
     pub fn settle<K: StateKey>(self, states: &mut KeyedStates<K>) -> Result<()> {
         match self {
             Self::Live => Ok(()),
