@@ -60,6 +60,28 @@ pub fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     }
 }
 
+/// Polls a future until it is done, and returns its result, or until something else holds. A store may have threads of its own
+/// that wake it.
+///
+/// # Panics
+/// When neither comes within 60 seconds.
+pub fn poll_until<F: Future + Unpin>(
+    future: &mut F,
+    mut holds: impl FnMut() -> bool,
+) -> Option<F::Output> {
+    const TURN: Duration = Duration::from_millis(1);
+    for _ in 0..Duration::from_secs(PATIENCE_S.into()).as_millis() {
+        if let Some(output) = poll_once(future) {
+            return Some(output);
+        }
+        if holds() {
+            return None;
+        }
+        std::thread::park_timeout(TURN);
+    }
+    panic!("a future did not get anywhere for {PATIENCE_S} s");
+}
+
 /// Runs CPU work at once, on the thread that hands it over; a future that is not done at once gets a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InlineExecutor;

@@ -84,7 +84,9 @@ pub mod suite;
 #[cfg(feature = "suite")]
 pub use dump::{Dump, DumpedState, dump};
 #[cfg(feature = "suite")]
-pub use executor::{InlineExecutor, ManualExecutor, ThreadExecutor, block_on, poll_once};
+pub use executor::{
+    InlineExecutor, ManualExecutor, ThreadExecutor, block_on, poll_once, poll_until,
+};
 #[cfg(feature = "suite")]
 pub use factories::{ByteBackend, LiveBackend};
 #[cfg(feature = "suite")]

@@ -174,16 +174,29 @@ pub fn a_failing_store_fails_the_restore(setup: &Setup) {
     let checkpoint = job.snapshot(SnapshotKind::Checkpoint);
     drop(job);
     for parallelism in [2, 3] {
+        // However often it is tried again.
+        for call in [Call::Open, Call::Next, Call::ReadRange] {
+            faulty.fail_all(call, Fault::Fail(ErrorKind::Retryable));
+        }
+        fails(
+            ErrorKind::Retryable,
+            setup.restore(&checkpoint, parallelism, register),
+        );
+        faulty.heal();
         for call in 1.. {
             let before = faulty.faults();
             faulty.fail_nth(call, Fault::Fail(ErrorKind::Retryable));
             let result = setup.restore(&checkpoint, parallelism, register);
-            if faulty.faults() == before {
-                faulty.heal();
-                check(&mut result.unwrap(), 1);
+            let failed = faulty.faults() > before;
+            faulty.heal();
+            match result {
+                // Nothing failed, or what failed was tried again.
+                Ok(mut restored) => check(&mut restored, 1),
+                failure => drop(fails(ErrorKind::Retryable, failure)),
+            }
+            if !failed {
                 break;
             }
-            fails(ErrorKind::Retryable, result);
             assert_eq!(
                 counting.counts().open_readers,
                 0,
@@ -222,7 +235,7 @@ pub fn a_hanging_snapshot_can_be_cancelled(setup: &Setup) {
                 .into_iter()
                 .map(|snapshot| snapshot.persist(cx.clone()))
                 .collect();
-            let result = poll_once(&mut writing[0]);
+            let result = poll_until(&mut writing[0], || faulty.faults() > 0);
             if faulty.faults() == 0 {
                 result.unwrap().unwrap();
                 break;

@@ -34,10 +34,12 @@ mod prelude {
         StateHandle, StateKey, StateOptions, StateType, TtlConfig, TtlUpdate, TtlVisibility,
     };
 
-    pub(super) use crate::executor::{InlineExecutor, ManualExecutor, block_on, poll_once};
+    pub(super) use crate::executor::{
+        InlineExecutor, ManualExecutor, block_on, poll_once, poll_until,
+    };
     pub(super) use crate::job::Job;
     pub(super) use crate::setup::{Checkpoint, Setup, fails, ok};
-    pub(super) use crate::storage::{CountingStorage, Fault, FaultyStorage};
+    pub(super) use crate::storage::{Call, CountingStorage, Fault, FaultyStorage};
 
     /// Registers a value state named `value`.
     pub(super) fn value<K: StateKey>(states: &mut States<K>) -> Result<ValueState<u64>> {
