@@ -21,6 +21,8 @@ pub(crate) struct Flushes {
 struct State {
     /// The greatest number of a change in a file of marks.
     flushed: u64,
+    /// How often RocksDB said that a flush or compaction failed.
+    failures: u64,
     waiting: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
 }
 
@@ -29,13 +31,21 @@ impl Flushes {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what resolves when the mark with this number of a change is in a file, or can't be brought there.
-    pub(crate) fn of(&self, sequence: u64) -> Flushed {
+    /// Returns how often something failed, to be asked before a mark is written.
+    pub(crate) fn failures(&self) -> u64 {
+        self.lock().failures
+    }
+
+    /// Returns what resolves when the mark with this number of a change is in a file, or can't be brought there: also for a
+    /// failure since there were so many of them, after which RocksDB does nothing more and would say nothing more.
+    pub(crate) fn of(&self, sequence: u64, failures: u64) -> Flushed {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.lock();
+        // The receiver is here.
         if sequence <= state.flushed {
-            // The receiver is here.
             drop(sender.send(Ok(())));
+        } else if state.failures != failures {
+            drop(sender.send(Err("a flush or compaction failed meanwhile".to_owned())));
         } else {
             state.waiting.insert(sequence, sender);
         }
@@ -53,7 +63,9 @@ impl Flushes {
     }
 
     fn failed(&self, error: &str) {
-        for (_, waiting) in std::mem::take(&mut self.lock().waiting) {
+        let mut state = self.lock();
+        state.failures += 1;
+        for (_, waiting) in std::mem::take(&mut state.waiting) {
             drop(waiting.send(Err(error.to_owned())));
         }
     }
@@ -80,15 +92,18 @@ mod tests {
     #[test]
     fn a_mark_is_flushed_with_any_later_one_and_a_failure_reaches_all_that_wait() {
         let flushes = Flushes::default();
-        let (mut first, mut second) = (flushes.of(3), flushes.of(7));
+        let (mut first, mut second) = (flushes.of(3, 0), flushes.of(7, 0));
         flushes.reached(5);
         assert_eq!(first.try_recv(), Ok(Some(Ok(()))));
         assert_eq!(second.try_recv(), Ok(None));
-        assert_eq!(flushes.of(5).try_recv(), Ok(Some(Ok(()))));
+        assert_eq!(flushes.of(5, 0).try_recv(), Ok(Some(Ok(()))));
         flushes.failed("no room");
         assert_eq!(second.try_recv(), Ok(Some(Err("no room".to_owned()))));
         // The next one is another matter.
-        let mut third = flushes.of(9);
+        let mut third = flushes.of(9, flushes.failures());
+        assert_eq!(third.try_recv(), Ok(None));
+        // For one that was written before the failure it is over.
+        assert!(matches!(flushes.of(8, 0).try_recv(), Ok(Some(Err(_)))));
         flushes.reached(9);
         assert_eq!(third.try_recv(), Ok(Some(Ok(()))));
     }

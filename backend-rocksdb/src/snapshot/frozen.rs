@@ -43,10 +43,11 @@ impl Frozen {
         prefix_len: usize,
     ) -> Result<Self> {
         let mut frozen = Self::now(database, columns, prefix_len)?;
+        let failures = database.flushes().failures();
         let mark = database.mark()?;
         frozen.flushing = Some(Flushing {
             mark,
-            done: database.flushes().of(mark),
+            done: database.flushes().of(mark, failures),
         });
         flush(database, columns, false)?;
         Ok(frozen)
