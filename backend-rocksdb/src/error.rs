@@ -72,6 +72,16 @@ pub(crate) fn failed(operation: &'static str, path: &Path, error: rocksdb::Error
         .caused_by(error)
 }
 
+/// Makes an error of what RocksDB said about a flush or compaction that it did by itself.
+#[cold]
+pub(crate) fn not_flushed(path: &Path, said: &str) -> Error {
+    let words = Cause::of(said).words();
+    Error::retryable(words.unwrap_or("the memory of the local database can't be flushed"))
+        .with("operation", "flush")
+        .with("path", path.display())
+        .with("cause", said)
+}
+
 /// Turns an error about opening a database into ours: what a restart won't cure is an error of the configuration.
 #[cold]
 pub(crate) fn not_opened(path: &Path, error: rocksdb::Error) -> Error {

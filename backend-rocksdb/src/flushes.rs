@@ -23,6 +23,8 @@ struct State {
     flushed: u64,
     /// How often RocksDB said that a flush or compaction failed.
     failures: u64,
+    /// What it said the last time.
+    failure: String,
     waiting: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
 }
 
@@ -45,7 +47,7 @@ impl Flushes {
         if sequence <= state.flushed {
             drop(sender.send(Ok(())));
         } else if state.failures != failures {
-            drop(sender.send(Err("a flush or compaction failed meanwhile".to_owned())));
+            drop(sender.send(Err(state.failure.clone())));
         } else {
             state.waiting.insert(sequence, sender);
         }
@@ -65,6 +67,7 @@ impl Flushes {
     fn failed(&self, error: &str) {
         let mut state = self.lock();
         state.failures += 1;
+        error.clone_into(&mut state.failure);
         for (_, waiting) in std::mem::take(&mut state.waiting) {
             drop(waiting.send(Err(error.to_owned())));
         }
@@ -103,7 +106,8 @@ mod tests {
         let mut third = flushes.of(9, flushes.failures());
         assert_eq!(third.try_recv(), Ok(None));
         // For one that was written before the failure it is over.
-        assert!(matches!(flushes.of(8, 0).try_recv(), Ok(Some(Err(_)))));
+        let too_late = flushes.of(8, 0).try_recv();
+        assert_eq!(too_late, Ok(Some(Err("no room".to_owned()))));
         flushes.reached(9);
         assert_eq!(third.try_recv(), Ok(Some(Ok(()))));
     }

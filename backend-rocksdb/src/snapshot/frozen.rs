@@ -9,7 +9,7 @@ use state_api::{Error, Result};
 use super::layout::{Layout, file_name};
 use super::manifest;
 use crate::database::{ColumnCell, Database, MARKS};
-use crate::error::{failed, folder_failed};
+use crate::error::{failed, folder_failed, not_flushed};
 use crate::flushes::Flushed;
 
 /// The files of a database at a cut. None of them is removed before this is dropped, or before they are linked elsewhere.
@@ -104,12 +104,7 @@ impl Frozen {
     pub(crate) fn flush_again(&self, error: &str) -> Result<()> {
         let database = self.database();
         if database.db().resume().is_err() {
-            return Err(
-                Error::retryable("the memory of the local database can't be flushed")
-                    .with("operation", "flush")
-                    .with("path", database.path().display())
-                    .with("cause", error),
-            );
+            return Err(not_flushed(database.path(), error));
         }
         flush(database, &self.columns, true)?;
         tracing::warn!(%error, path = %database.path().display(), "a local database works again after a failure");
