@@ -289,7 +289,7 @@ async fn open_pointer(pointer: &str, runtime: &Handle) -> Result<(StoreRoot, Str
     }
 }
 
-async fn canonical(path: &Path, runtime: &Handle) -> Result<PathBuf> {
+pub(crate) async fn canonical(path: &Path, runtime: &Handle) -> Result<PathBuf> {
     let asked = path.to_owned();
     let found = runtime
         .spawn_blocking(move || std::fs::canonicalize(asked))

@@ -45,6 +45,7 @@ mod memory_storage;
 mod metadata;
 mod names;
 mod options;
+mod progress;
 mod publish;
 mod reader;
 mod reaper;
@@ -57,6 +58,7 @@ mod stop;
 mod storage;
 mod store;
 mod stream;
+mod survey;
 mod verify;
 
 pub use checkpoint::{CheckpointState, ListedCheckpoint, StoredCheckpoint, list_checkpoints};
@@ -75,6 +77,7 @@ pub use metadata::{
 };
 pub use names::{ObjectNames, UuidSource, attempt_of_name};
 pub use options::StreamOptions;
+pub use progress::{Watcher, WorkDone};
 pub use publish::{
     ConditionalPublish, Content, LocalPublish, MemoryPublish, ProbeOptions, Publish, probe,
 };
@@ -87,4 +90,8 @@ pub use storage::{ObjectCheckpointStorage, ReapReport};
 pub use store::{
     Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
 };
-pub use verify::{Fault, VerifyReport, verify, verify_objects};
+pub use survey::{CheckpointFolder, Place, Survey, survey};
+pub use verify::{
+    Affected, Damage, DamagedObject, Fault, Verification, VerifiedCheckpoint, VerifyOptions,
+    VerifyReport, verify, verify_checkpoints, verify_objects,
+};

@@ -9,6 +9,7 @@ use runtime_core::config::parse_duration;
 use crate::control::protocol::Format;
 use crate::failure::{EXIT_CODES, Exit, Failure, one_line};
 use crate::terminal;
+use crate::upkeep::args::VerifyArgs;
 
 /// Durable, checkpointed state for Rust dataflows: run a job, watch it survive, look at its checkpoints.
 #[derive(Debug, Parser)]
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Show what is in a checkpoint
     Show(ShowArgs),
+    /// Read every object that checkpoints need, and name what is damaged
+    Verify(VerifyArgs),
 }
 
 /// The built-in jobs.

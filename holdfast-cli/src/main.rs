@@ -9,6 +9,7 @@
 //! | `control` | the socket of a running job, and who talks over it |
 //! | `operate` | commands that ask something of a running job |
 //! | `inspect` | listings of checkpoints, and what is in one |
+//! | `upkeep` | verifying, cleaning up and copying checkpoints |
 //! | `failure` | errors as one line, and exit codes |
 mod args;
 mod control;
@@ -20,8 +21,10 @@ mod input;
 mod inspect;
 mod logging;
 mod operate;
+mod progress;
 mod run;
 mod terminal;
+mod upkeep;
 mod wordcount;
 
 use std::process::ExitCode;
@@ -58,5 +61,6 @@ fn dispatch(cli: args::Cli) -> Result<(), Failure> {
         Command::Cancel(args) => operate::cancel(&args),
         Command::List(args) => inspect::list(&args),
         Command::Show(args) => inspect::show(&args),
+        Command::Verify(args) => upkeep::verify(&args),
     }
 }

@@ -1,10 +1,9 @@
-use checkpoint_storage::layout::{ATTEMPTS, SHARED, TASK_OWNED, checkpoint_of_folder};
 use checkpoint_storage::{
-    CheckpointState, ListedCheckpoint, METADATA_NAME, StoreEntry, StoreRoot, StoredCheckpoint,
-    list_checkpoints,
+    CheckpointFolder, CheckpointState, ListedCheckpoint, METADATA_NAME, StoreEntry, StoreRoot,
+    survey,
 };
 use serde_json::json;
-use state_api::{Error, ErrorKind, Result, SnapshotKind};
+use state_api::{Error, Result, SnapshotKind};
 
 use super::io_runtime;
 use super::table::Table;
@@ -58,73 +57,26 @@ fn check_folder(root: &StoreRoot) -> Result<()> {
 
 async fn jobs_in(root: &StoreRoot) -> Result<Vec<Job>> {
     let entries = root.list("").await?;
-    let is_job = |entries: &[StoreEntry]| {
-        let mut folders = entries.iter().filter(|entry| entry.is_folder);
-        folders.any(|entry| entry.name == ATTEMPTS || checkpoint_of_folder(&entry.name).is_some())
-    };
-    if entries
-        .iter()
-        .any(|entry| !entry.is_folder && entry.name == METADATA_NAME)
-    {
+    let is_metadata = |entry: &StoreEntry| !entry.is_folder && entry.name == METADATA_NAME;
+    if entries.iter().any(is_metadata) {
         return Err(Error::config(format!(
             "this is a checkpoint itself: see holdfast show {}",
             shown(root.url())
         )));
     }
-    let mut jobs = Vec::new();
-    let here_is_a_job = is_job(&entries);
-    if !here_is_a_job {
-        for entry in entries.iter().filter(|entry| entry.is_folder) {
-            let folder = root.folder(&entry.name);
-            // What can't be read is somebody else's.
-            if is_job(&folder.list("").await.unwrap_or_default()) {
-                jobs.push(Job {
-                    folder: shown(folder.url()),
-                    checkpoints: list_checkpoints(&folder).await?,
-                });
-            }
-        }
+    let found = survey(root).await?;
+    for (folder, error) in &found.unread {
+        terminal::say(&format!(
+            "note: can't look into {}: {}",
+            shown(folder),
+            plain(error)
+        ));
     }
-    jobs.sort_by(|a, b| a.folder.cmp(&b.folder));
-    let mut here = Job {
-        folder: shown(root.url()),
-        checkpoints: Vec::new(),
+    let job = |folder: CheckpointFolder| Job {
+        folder: shown(folder.root.url()),
+        checkpoints: folder.checkpoints,
     };
-    if here_is_a_job {
-        here.checkpoints = list_checkpoints(root).await?;
-    }
-    here.checkpoints
-        .extend(savepoints_in(root, &entries).await?);
-    if here_is_a_job || !here.checkpoints.is_empty() {
-        jobs.push(here);
-    }
-    Ok(jobs)
-}
-
-/// Reads what lies in folders of other names than those of checkpoints: savepoints, however they are called now, by name.
-async fn savepoints_in(root: &StoreRoot, entries: &[StoreEntry]) -> Result<Vec<ListedCheckpoint>> {
-    let other = |entry: &&StoreEntry| {
-        entry.is_folder
-            && ![ATTEMPTS, SHARED, TASK_OWNED].contains(&entry.name.as_str())
-            && checkpoint_of_folder(&entry.name).is_none()
-    };
-    let mut found = Vec::new();
-    for entry in entries.iter().filter(other) {
-        let state = match StoredCheckpoint::read(root, &entry.name).await {
-            Ok(found) => CheckpointState::Complete(Box::new(found)),
-            Err(error) => match error.kind() {
-                ErrorKind::Corrupt | ErrorKind::Unsupported => CheckpointState::Damaged(error),
-                // Nothing of ours, or a checkpoint that somebody moved away from what it shares.
-                _ => continue,
-            },
-        };
-        found.push(ListedCheckpoint {
-            name: entry.name.clone(),
-            state,
-        });
-    }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    Ok(found.folders.into_iter().map(job).collect())
 }
 
 /// Names what a checkpoint is.

@@ -14,7 +14,11 @@ use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
 
-fn io_runtime() -> Result<Runtime, Failure> {
+/// Makes the threads that a command reads a store with.
+///
+/// # Errors
+/// When there are no threads.
+pub(crate) fn io_runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -1,0 +1,37 @@
+use clap::Args;
+
+use crate::failure::EXIT_CODES;
+
+/// What a folder may be, for `--help`.
+const PATHS: &str = "\
+PATH is a local path or the URL of a store, such as s3://bucket/checkpoints: of a checkpoint or savepoint, of a job's folder,
+or of a folder of jobs or savepoints.";
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Every object that a checkpoint needs is read, one that several share once, and its length and digest are compared with what
+the checkpoint's metadata says. Each damaged or missing object is named with the checkpoints, operators and states that it is
+missed by; the last line names the newest checkpoint that is whole.
+
+{PATHS}
+
+Examples:
+  holdfast verify checkpoints                    every checkpoint of every job
+  holdfast verify checkpoints/flights/latest     the newest checkpoint of a job
+  holdfast verify savepoints/savepoint-flight-0123456789ab --json
+
+{EXIT_CODES}"))]
+pub(crate) struct VerifyArgs {
+    /// What to verify
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+    /// A folder outside that a checkpoint may refer to, such as that of a job whose checkpoint was claimed; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub(crate) root: Vec<String>,
+    /// Objects that are read at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) concurrency: u16,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

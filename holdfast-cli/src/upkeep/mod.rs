@@ -1,0 +1,44 @@
+//! `holdfast verify`, `holdfast gc` and `holdfast copy`: looking after what lies in a store.
+pub(crate) mod args;
+mod verify;
+
+pub(crate) use verify::verify;
+
+use std::future::Future;
+
+use checkpoint_storage::StoreRoot;
+use tokio::runtime::{Handle, Runtime};
+
+use crate::failure::{Exit, Failure};
+
+/// Runs work to its end, or until Ctrl-C: then nothing is waited for, and the line says what becomes of the work.
+///
+/// # Errors
+/// Those of the work; `Interrupted`.
+fn until_interrupted<T>(
+    io: Runtime,
+    interrupted: &str,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let outcome = io.block_on(async {
+        tokio::select! {
+            done = work => done,
+            signal = tokio::signal::ctrl_c() => Err(match signal {
+                Ok(()) => Failure::new(Exit::Interrupted, interrupted),
+                Err(error) => Failure::failed(format!("can't listen for Ctrl-C: {error}")),
+            }),
+        }
+    });
+    // A store that hangs does not hold the program up.
+    io.shutdown_background();
+    outcome
+}
+
+/// Opens the folders that a command line names besides.
+///
+/// # Errors
+/// `Config` when one can't be opened.
+fn open_roots(urls: &[String], io: &Handle) -> Result<Vec<StoreRoot>, Failure> {
+    let opened = urls.iter().map(|url| StoreRoot::open(url, io.clone()));
+    Ok(opened.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,341 @@
+use checkpoint_storage::{
+    Affected, CheckpointState, DamagedObject, METADATA_NAME, Place, StoreRoot, StoredCheckpoint,
+    Verification, VerifyOptions, survey, verify_checkpoints,
+};
+use serde_json::{Value, json};
+use state_api::{Error, ErrorKind};
+use tokio::runtime::Handle;
+
+use super::args::VerifyArgs;
+use super::{open_roots, until_interrupted};
+use crate::failure::{Exit, Failure, plain};
+use crate::inspect::{Table, io_runtime};
+use crate::progress::Progress;
+use crate::run::shown;
+use crate::terminal::{self, bytes, counted};
+
+/// A folder whose checkpoint has no metadata that can be read.
+struct Unread {
+    path: String,
+    state: &'static str,
+    reason: Option<String>,
+}
+
+/// What is to be verified.
+#[derive(Default)]
+struct Subject {
+    checkpoints: Vec<StoredCheckpoint>,
+    unread: Vec<Unread>,
+    /// Folders that belong to what is verified, so that what lies there may be read.
+    roots: Vec<StoreRoot>,
+    /// Checkpoints that may be whole where those to be verified are not.
+    others: Vec<StoredCheckpoint>,
+}
+
+/// Reads what checkpoints need, and says what is damaged.
+///
+/// # Errors
+/// When something is damaged, could not be read, or there is nothing to verify.
+pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+    let io = io_runtime()?;
+    let handle = io.handle().clone();
+    let named = open_roots(&args.root, &handle)?;
+    let (subject, report, alternative) =
+        until_interrupted(io, "interrupted: nothing was changed", async {
+            let mut subject = subject(&args.path, &handle).await?;
+            subject.roots.extend(named);
+            let (report, alternative) = check(&subject, usize::from(args.concurrency)).await;
+            Ok((subject, report, alternative))
+        })?;
+    let text = if args.json {
+        format!("{}\n", as_json(&subject, &report, alternative.as_deref()))
+    } else {
+        as_text(&subject, &report, alternative.as_deref())
+    };
+    terminal::print(&text)?;
+    outcome(&subject, &report)
+}
+
+/// Says how it went with an exit code.
+fn outcome(subject: &Subject, report: &Verification) -> Result<(), Failure> {
+    let certain = report
+        .damaged
+        .iter()
+        .filter(|damaged| damaged.damage.is_certain());
+    let objects = certain.count() as u64;
+    let folders = subject
+        .unread
+        .iter()
+        .filter(|unread| unread.reason.is_some());
+    let folders = folders.count() as u64;
+    let unknown = report.damaged.len() as u64 - objects;
+    match (objects, folders, unknown) {
+        (0, 0, 0) => Ok(()),
+        (0, 0, unknown) => Err(Failure::failed(format!(
+            "{} could not be checked",
+            counted(unknown, "object")
+        ))),
+        (0, folders, _) => Err(Failure::new(
+            Exit::Damaged,
+            format!(
+                "the metadata of {} can't be read",
+                counted(folders, "checkpoint")
+            ),
+        )),
+        (objects, folders, _) => {
+            let lost = report
+                .checkpoints
+                .iter()
+                .filter(|found| !found.damaged.is_empty());
+            let lost = lost.count() as u64 + folders;
+            Err(Failure::new(
+                Exit::Damaged,
+                format!(
+                    "{} damaged or missing, {} affected",
+                    counted(objects, "object"),
+                    counted(lost, "checkpoint")
+                ),
+            ))
+        }
+    }
+}
+
+/// Finds the checkpoints under a path.
+async fn subject(path: &str, io: &Handle) -> Result<Subject, Failure> {
+    let mut subject = Subject::default();
+    let root = match Place::find(path, io).await {
+        Ok(Place::Checkpoint(found)) => {
+            // What shares nothing with others has no siblings to fall back on.
+            if found.own.url() != found.folder.url() {
+                let siblings = complete_in(&found.own).await?;
+                let other = |other: &StoredCheckpoint| other.folder.url() != found.folder.url();
+                subject.others = siblings.into_iter().filter(other).collect();
+            }
+            subject.checkpoints.push(*found);
+            return Ok(subject);
+        }
+        Ok(Place::Folder(root)) => root,
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            subject.unread.push(Unread {
+                path: path.to_owned(),
+                state: "damaged",
+                reason: Some(plain(&error)),
+            });
+            if let Ok(Place::Folder(above)) = Place::find(above(path), io).await {
+                subject.others = complete_in(&above).await?;
+            }
+            return Ok(subject);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let found = survey(&root).await?;
+    for (folder, error) in &found.unread {
+        terminal::say(&format!(
+            "note: can't look into {}: {}",
+            shown(folder),
+            plain(error)
+        ));
+    }
+    for folder in found.folders {
+        let above = folder.root.url().to_owned();
+        subject.roots.push(folder.root);
+        for listed in folder.checkpoints {
+            let unread = |state, reason| Unread {
+                path: shown(&format!("{above}/{}", listed.name)),
+                state,
+                reason,
+            };
+            match listed.state {
+                CheckpointState::Complete(found) => subject.checkpoints.push(*found),
+                CheckpointState::Incomplete => subject.unread.push(unread("incomplete", None)),
+                CheckpointState::Abandoned => subject.unread.push(unread("abandoned", None)),
+                CheckpointState::Damaged(error) => {
+                    subject.unread.push(unread("damaged", Some(plain(&error))))
+                }
+            }
+        }
+    }
+    if subject.checkpoints.is_empty() && subject.unread.is_empty() {
+        let error = Error::not_found("there are no checkpoints here, and so nothing to verify");
+        return Err(error.with("path", shown(root.url())).into());
+    }
+    Ok(subject)
+}
+
+/// Returns the path above that of a checkpoint or its metadata.
+fn above(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    let path = path.strip_suffix(METADATA_NAME).unwrap_or(path);
+    match path.trim_end_matches('/').rsplit_once('/') {
+        Some((above, _)) => above,
+        None => ".",
+    }
+}
+
+/// Returns the checkpoints of a folder that are complete, the newest first.
+async fn complete_in(root: &StoreRoot) -> Result<Vec<StoredCheckpoint>, Failure> {
+    let found = survey(root).await?;
+    let listed = found
+        .folders
+        .into_iter()
+        .flat_map(|folder| folder.checkpoints);
+    let complete = listed.filter_map(|listed| match listed.state {
+        CheckpointState::Complete(found) => Some(*found),
+        _ => None,
+    });
+    Ok(complete.collect())
+}
+
+/// Verifies the checkpoints, and finds the newest one to use in the place of those that are damaged.
+async fn check(subject: &Subject, concurrency: usize) -> (Verification, Option<String>) {
+    let progress = Progress::in_bytes("verifying");
+    let options = VerifyOptions {
+        concurrency,
+        roots: &subject.roots,
+        watcher: &|work| progress.bytes_of(work),
+    };
+    let all: Vec<_> = subject.checkpoints.iter().collect();
+    let report = verify_checkpoints(&all, options).await;
+    let whole = report.newest_whole().map(|whole| whole.folder.clone());
+    let nothing_lost = report.is_whole() && !report.checkpoints.is_empty();
+    if whole.is_some() || nothing_lost {
+        return (report, whole);
+    }
+    // Of a single checkpoint that is damaged: the others of its job, from the newest on.
+    for other in &subject.others {
+        if verify_checkpoints(&[other], options).await.is_whole() {
+            let folder = other.folder.url().to_owned();
+            return (report, Some(folder));
+        }
+    }
+    (report, None)
+}
+
+fn as_text(subject: &Subject, report: &Verification, alternative: Option<&str>) -> String {
+    let mut table = Table::new(
+        &["checkpoint", "state", "id", "attempt", "objects", "damaged"],
+        &[2, 3, 4, 5],
+    );
+    for found in &report.checkpoints {
+        let certain = found
+            .damaged
+            .iter()
+            .any(|&at| report.damaged[at].damage.is_certain());
+        let state = match (found.damaged.is_empty(), certain) {
+            (true, _) => "whole",
+            (false, true) => "damaged",
+            (false, false) => "not checked",
+        };
+        table.row([
+            shown(&found.folder),
+            state.into(),
+            found.checkpoint.to_string(),
+            found.attempt.to_string(),
+            found.objects.to_string(),
+            found.damaged.len().to_string(),
+        ]);
+    }
+    let none = || "-".to_owned();
+    for unread in &subject.unread {
+        table.row([
+            unread.path.clone(),
+            unread.state.into(),
+            none(),
+            none(),
+            none(),
+            none(),
+        ]);
+    }
+    let mut out = table.render(0);
+    for unread in &subject.unread {
+        if let Some(reason) = &unread.reason {
+            out.push_str(&format!("\n{}\n  {reason}\n", unread.path));
+        }
+    }
+    for damaged in &report.damaged {
+        out.push_str(&format!(
+            "\n{}  {}\n",
+            place(damaged),
+            damaged.damage.as_str()
+        ));
+        out.push_str(&format!("  {}\n", damaged.reason.message()));
+        if let Some(source) = std::error::Error::source(&damaged.reason) {
+            out.push_str(&format!("  {source}\n"));
+        }
+        for affected in &damaged.affects {
+            out.push_str(&format!("  {}\n", in_words(affected)));
+        }
+    }
+    out.push_str(&format!(
+        "\n{} of {} read\n",
+        counted(report.objects as u64, "object"),
+        bytes(report.bytes)
+    ));
+    if !report.is_whole() || subject.unread.iter().any(|unread| unread.reason.is_some()) {
+        out.push_str(&match alternative {
+            Some(folder) => format!("newest whole checkpoint: {}\n", shown(folder)),
+            None => "no other checkpoint is whole\n".to_owned(),
+        });
+    }
+    out
+}
+
+/// Writes where an object is.
+fn place(damaged: &DamagedObject) -> String {
+    shown(&format!("{}/{}", damaged.root, damaged.object.path))
+}
+
+/// Says what is lost with an object.
+fn in_words(affected: &Affected) -> String {
+    let subtask = match affected.subtask {
+        Some(index) => format!("subtask {index}, "),
+        None => String::new(),
+    };
+    let states = match affected.states.is_empty() {
+        true => String::new(),
+        false => format!(": {}", affected.states.join(", ")),
+    };
+    format!(
+        "needed by {}: operator {}, {subtask}{} state{states}",
+        shown(&affected.folder),
+        affected.operator,
+        affected.part
+    )
+}
+
+fn as_json(subject: &Subject, report: &Verification, alternative: Option<&str>) -> Value {
+    json!({
+        "whole": report.is_whole() && subject.unread.iter().all(|unread| unread.reason.is_none()),
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "newest_whole": alternative.map(shown),
+        "checkpoints": report.checkpoints.iter().map(|found| json!({
+            "path": shown(&found.folder),
+            "job": found.job.as_str(),
+            "id": found.checkpoint.0,
+            "attempt": found.attempt.0,
+            "objects": found.objects,
+            "damaged": found.damaged.len(),
+        })).collect::<Vec<_>>(),
+        "unread": subject.unread.iter().map(|unread| json!({
+            "path": unread.path,
+            "state": unread.state,
+            "reason": unread.reason,
+        })).collect::<Vec<_>>(),
+        "damaged": report.damaged.iter().map(|damaged| json!({
+            "object": place(damaged),
+            "bytes": damaged.object.len,
+            "digest": damaged.object.digest.to_string(),
+            "damage": damaged.damage.as_str(),
+            "reason": damaged.reason.message(),
+            "affects": damaged.affects.iter().map(|affected| json!({
+                "path": shown(&affected.folder),
+                "id": affected.checkpoint.0,
+                "operator": affected.operator.as_str(),
+                "subtask": affected.subtask,
+                "part": affected.part,
+                "states": affected.states.iter().map(AsRef::as_ref).collect::<Vec<&str>>(),
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+    })
+}
