@@ -7,7 +7,7 @@ use state_api::{Error, ErrorKind, JobId, ObjectHandle, Result, Root};
 
 use crate::checkpoint::StoredCheckpoint;
 use crate::cleanup::DeleteReport;
-use crate::job_store::JobStore;
+use crate::job_store::{ANNOUNCED, JobStore, needs_announcement};
 use crate::layout::checkpoint_folder;
 use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
 use crate::root::StoreRoot;
@@ -182,6 +182,9 @@ impl JobStore {
                 Ok(()) => report.deleted += 1,
                 Err(e) => report.failed.push((path.to_string(), e)),
             }
+        }
+        if needs_announcement(&found.metadata) {
+            folder.delete(ANNOUNCED).await?;
         }
         if report.failed.is_empty() {
             folder.delete(CLAIM_NAME).await?;

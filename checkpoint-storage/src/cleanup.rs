@@ -7,7 +7,7 @@ use state_api::{Error, ErrorKind, ObjectHandle, RelPath, Result, Root};
 
 use crate::checkpoint::{CheckpointState, abandonment, list_checkpoints};
 use crate::claim::{CLAIM_NAME, Claimant};
-use crate::job_store::JobStore;
+use crate::job_store::{ANNOUNCED, JobStore, needs_announcement};
 use crate::layout::{checkpoint_folder, checkpoint_of_folder};
 use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
 use crate::names::attempt_of_name;
@@ -172,6 +172,9 @@ impl JobStore {
         let mut exclusive: Vec<_> = exclusive.into_iter().cloned().collect();
         exclusive.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         let report = self.delete_objects(&exclusive).await?;
+        if needs_announcement(metadata) {
+            folder.delete(ANNOUNCED).await?;
+        }
         if claimant == Claimant::Ours && report.failed.is_empty() {
             folder.delete(CLAIM_NAME).await?;
         }
@@ -234,7 +237,8 @@ impl JobStore {
             if entry.name == METADATA_NAME {
                 continue;
             }
-            if entry.is_folder || !(lower || is_temporary(&entry.name)) {
+            let ours = lower || is_temporary(&entry.name) || entry.name == ANNOUNCED;
+            if entry.is_folder || !ours {
                 report.left.push(path);
                 continue;
             }

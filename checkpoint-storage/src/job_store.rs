@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use state_api::{Attempt, CheckpointId, Error, ErrorKind, JobId, Result};
+use state_api::{Attempt, CheckpointId, Error, ErrorKind, JobId, Result, Root};
 
 use crate::checkpoint::{self, ListedCheckpoint, StoredCheckpoint, list_checkpoints};
 use crate::layout::{ATTEMPTS, checkpoint_folder, checkpoint_of_folder, parse_number};
@@ -9,9 +9,13 @@ use crate::options::StreamOptions;
 use crate::publish::Content;
 use crate::root::StoreRoot;
 use crate::storage::ObjectCheckpointStorage;
+use crate::store::Lease;
 
 /// How often the next attempt number is tried while others take numbers too.
 const ATTEMPT_TRIES: u32 = 100;
+
+/// The name of what a checkpoint without objects of its own leaves in its folder before it is completed.
+pub(crate) const ANNOUNCED: &str = "_announced";
 
 /// A job's folder, held by one attempt: the coordinator's side of checkpoint storage.
 ///
@@ -25,6 +29,8 @@ pub struct JobStore {
     pub(crate) first: CheckpointId,
     pub(crate) names: UuidSource,
     pub(crate) claimed: Vec<StoreRoot>,
+    /// Shows others that this attempt runs, where the store can.
+    _hold: Option<Lease>,
 }
 
 /// A checkpoint that is complete from now on.
@@ -55,6 +61,11 @@ impl JobStore {
     /// `Retryable` when the store fails.
     pub async fn open(root: StoreRoot, job: JobId, names: UuidSource) -> Result<Self> {
         let attempt = take_attempt(&root, &names).await?;
+        let held = root.hold(&format!("{ATTEMPTS}/{attempt}")).await;
+        let hold = held.unwrap_or_else(|error| {
+            tracing::debug!(%attempt, %error, "nobody can see that this attempt runs");
+            None
+        });
         let first = next_checkpoint(&root).await?;
         tracing::info!(job = %job, attempt = %attempt, first_checkpoint = %first, folder = root.url(), "took the job folder");
         Ok(Self {
@@ -64,6 +75,7 @@ impl JobStore {
             first,
             names,
             claimed: Vec::new(),
+            _hold: hold,
         })
     }
 
@@ -149,7 +161,25 @@ impl JobStore {
             )));
         }
         let folder = self.root.folder(&checkpoint_folder(metadata.checkpoint));
+        self.announce(&folder, metadata).await.map_err(named)?;
         self.publish_in(&folder, metadata).await.map_err(named)
+    }
+
+    /// Leaves something in the folder of a checkpoint that has nothing there and needs objects elsewhere.
+    ///
+    /// Whoever deletes objects that no checkpoint refers to first keeps those that were begun from being completed, which it
+    /// knows by their folders. This comes before the last look for a higher attempt: one of the two sees the other.
+    async fn announce(&self, folder: &StoreRoot, metadata: &CheckpointMetadata) -> Result<()> {
+        if !needs_announcement(metadata) {
+            return Ok(());
+        }
+        match folder
+            .publish(ANNOUNCED, "holdfast: announced\n".into())
+            .await
+        {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(()),
+        }
     }
 
     fn check_own(&self, metadata: &CheckpointMetadata) -> Result<()> {
@@ -235,6 +265,22 @@ impl JobStore {
     }
 }
 
+/// Returns whether a checkpoint leaves no object in its own folder, and needs some of the job's elsewhere.
+pub(crate) fn needs_announcement(metadata: &CheckpointMetadata) -> bool {
+    let prefix = format!("{}/", checkpoint_folder(metadata.checkpoint));
+    let mut elsewhere = false;
+    for used in metadata
+        .objects()
+        .filter(|used| used.object.root == Root::Own)
+    {
+        if used.object.path.as_str().starts_with(&prefix) {
+            return false;
+        }
+        elsewhere = true;
+    }
+    elsewhere
+}
+
 /// Makes sure that a store did what it said.
 async fn confirm(folder: &StoreRoot, expected: u64) -> Result<()> {
     match folder.len(METADATA_NAME).await? {
@@ -246,7 +292,7 @@ async fn confirm(folder: &StoreRoot, expected: u64) -> Result<()> {
     }
 }
 
-async fn last_attempt(root: &StoreRoot) -> Result<Option<Attempt>> {
+pub(crate) async fn last_attempt(root: &StoreRoot) -> Result<Option<Attempt>> {
     let entries = root.list(ATTEMPTS).await?;
     Ok(entries
         .iter()
@@ -265,7 +311,8 @@ async fn take_attempt(root: &StoreRoot, names: &UuidSource) -> Result<Attempt> {
         let path = format!("{ATTEMPTS}/{next}");
         match root.publish(&path, content.clone()).await {
             Ok(()) => return Ok(Attempt(next)),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            // Taken by another, or a clean-up removed the file that was to get this name.
+            Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {}
             Err(e) => match root.read_all(&path).await {
                 Ok(found) if found == content => return Ok(Attempt(next)),
                 _ => return Err(e),

@@ -39,8 +39,10 @@ mod cleanup;
 mod copies;
 mod digest;
 mod executor;
+mod gc;
 mod job_store;
 pub mod layout;
+mod liveness;
 mod memory_storage;
 mod metadata;
 mod names;
@@ -68,8 +70,13 @@ pub use cleanup::{DeleteReport, SweepReport};
 pub use copies::{LocalCopies, LocalCopyOptions, ReadBytes, RestoringStorage};
 pub use digest::{DigestBuilder, digest_of};
 pub use executor::TokioExecutor;
+pub use gc::{
+    ConsultedCheckpoint, ConsultedClaim, Evidence, Fate, GcOptions, GcReport, LeftBeside,
+    RootOpener, Unreferenced, Why, collect_garbage, left_beside,
+};
 pub use job_store::{JobStore, Published};
 pub use layout::Layout;
+pub use liveness::Liveness;
 pub use memory_storage::MemoryCheckpointStorage;
 pub use metadata::{
     CheckpointMetadata, FORMAT_VERSION, HookState, METADATA_NAME, ObjectUse, OperatorMetadata,
@@ -88,7 +95,7 @@ pub use state_api::read_handle;
 pub use stop::StopRecord;
 pub use storage::{ObjectCheckpointStorage, ReapReport};
 pub use store::{
-    Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
+    Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
 };
 pub use survey::{CheckpointFolder, Place, Survey, survey};
 pub use verify::{

@@ -99,8 +99,10 @@ impl fmt::Debug for ObjectNames {
 #[must_use]
 pub fn attempt_of_name(name: &str) -> Option<Attempt> {
     let (attempt, uuid) = name.split_once('-')?;
-    Uuid::try_parse(uuid).ok()?;
-    attempt.parse().ok().map(Attempt)
+    let uuid = Uuid::try_parse(uuid).ok()?;
+    let attempt: u64 = attempt.parse().ok()?;
+    // Other spellings of the same were written by somebody else.
+    (format!("{attempt}-{uuid}") == name).then_some(Attempt(attempt))
 }
 
 #[cfg(test)]
@@ -131,6 +133,10 @@ mod tests {
             "_metadata",
             "12-",
             "12-zz",
+            "+12-67e55044-10b1-426f-9247-bb680e5fe0c8",
+            "012-67e55044-10b1-426f-9247-bb680e5fe0c8",
+            "12-67E55044-10B1-426F-9247-BB680E5FE0C8",
+            "12-67e5504410b1426f9247bb680e5fe0c8",
             "-67e55044-10b1-426f-9247-bb680e5fe0c8",
         ] {
             assert_eq!(attempt_of_name(other), None, "{other}");

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::names::UuidSource;
 use crate::publish::{ConditionalPublish, Content, LocalPublish, MemoryPublish, Publish};
 use crate::store::{
-    Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
+    Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
 };
 
 /// A folder of a store: its objects, how one publishes there, and its URL.
@@ -191,6 +191,22 @@ impl StoreRoot {
     /// As there.
     pub fn remove_folder(&self, folder: &str) -> BoxFuture<'_, Result<bool>> {
         self.objects.remove_folder(&self.join(folder))
+    }
+
+    /// Holds an object for as long as the lease lives; see [`ObjectStore::hold`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn hold(&self, path: &str) -> BoxFuture<'_, Result<Option<Lease>>> {
+        self.objects.hold(&self.join(path))
+    }
+
+    /// Looks whether somebody holds an object; see [`ObjectStore::held`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn held(&self, path: &str) -> BoxFuture<'_, Result<Held>> {
+        self.objects.held(&self.join(path))
     }
 
     /// Makes deletions in a folder durable; see [`ObjectStore::sync_folder`].

@@ -68,6 +68,12 @@ impl StopRecord {
     }
 }
 
+/// Returns whether an object of this name in a job folder says how the job was stopped.
+pub(crate) fn is_stop_record(name: &str) -> bool {
+    numbers(name)
+        .is_some_and(|(attempt, savepoint)| name == format!("{PREFIX}{attempt}-{savepoint}"))
+}
+
 fn numbers(name: &str) -> Option<(Attempt, CheckpointId)> {
     let (attempt, savepoint) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some((

@@ -18,6 +18,8 @@ pub(crate) enum Exit {
     NotRunning = 4,
     /// The job that was asked gave no answer in time.
     NoAnswer = 5,
+    /// Nothing was deleted, since a job runs in the folder, or may run there.
+    Running = 6,
     /// A newer attempt of the job has taken over.
     Fenced = 77,
     /// Ctrl-C, `holdfast cancel`, or SIGTERM when nothing could be kept.
@@ -33,6 +35,7 @@ Exit codes:
   3    a checkpoint is damaged
   4    the job that was asked does not run, or ended before it answered
   5    the job that was asked did not answer in time
+  6    nothing was deleted, since the job runs, or nobody can tell that it does not
   77   a newer run of the job has taken over
   130  interrupted by Ctrl-C or `holdfast cancel`, or by SIGTERM with nothing kept";
 

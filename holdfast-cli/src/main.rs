@@ -62,5 +62,6 @@ fn dispatch(cli: args::Cli) -> Result<(), Failure> {
         Command::List(args) => inspect::list(&args),
         Command::Show(args) => inspect::show(&args),
         Command::Verify(args) => upkeep::verify(&args),
+        Command::Gc(args) => upkeep::gc(&args),
     }
 }

@@ -12,10 +12,17 @@ pub(crate) struct Progress {
 
 const BYTES: &str =
     "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+const PIECES: &str = "{msg} [{bar:30}] {human_pos} of {human_len}, {per_sec}, {eta} left";
+
 impl Progress {
     /// Creates the line of work that is counted in bytes.
     pub(crate) fn in_bytes(what: &'static str) -> Self {
         Self::new(what, BYTES)
+    }
+
+    /// Creates the line of work that is counted in pieces: objects, entries, records.
+    pub(crate) fn in_pieces(what: &'static str) -> Self {
+        Self::new(what, PIECES)
     }
 
     fn new(what: &'static str, template: &str) -> Self {
@@ -43,6 +50,11 @@ impl Progress {
     /// Shows the bytes of work on objects.
     pub(crate) fn bytes_of(&self, work: WorkDone) {
         self.set(work.bytes, work.bytes_total);
+    }
+
+    /// Shows the number of objects that are done.
+    pub(crate) fn objects_of(&self, work: WorkDone) {
+        self.set(work.objects as u64, work.objects_total as u64);
     }
 }
 

@@ -134,3 +134,101 @@ fn nothing_to_verify_is_a_mistake() {
     let line = one_error_line(&run(&["verify", arg(&folder.path().join("not-there"))]), 2);
     assert!(line.contains("not-there"), "{line}");
 }
+
+#[test]
+fn gc_lists_while_the_job_runs_and_deletes_what_it_left_once_it_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = every_nth_flight(folder.path(), 20);
+    let (checkpoints, output) = (folder.path().join("checkpoints"), folder.path().join("out"));
+    let mut worker = Worker::start(&[
+        "--input",
+        arg(&input),
+        "--output",
+        arg(&output),
+        "--checkpoints",
+        arg(&checkpoints),
+        "--interval",
+        "50ms",
+        "--rate",
+        "500",
+        "-D",
+        "execution.checkpointing.data-inline-threshold=0",
+    ]);
+    worker.wait_past_checkpoint();
+    let line = one_error_line(&run(&["gc", arg(&checkpoints)]), 6);
+    assert!(line.contains("attempt 1 of the job runs"), "{line}");
+    let dry = run(&["gc", arg(&checkpoints), "--dry-run"]);
+    assert!(dry.status.success(), "{}", text(&dry.stderr));
+    // It goes on, with checkpoints.
+    worker.wait_past_checkpoint();
+    worker.kill();
+    // What an attempt leaves that dies in the middle of a checkpoint.
+    let job = checkpoints.join("flights");
+    let orphan = "1-67e55044-10b1-426f-9247-bb680e5fe0c8";
+    for folder in ["chk-999", "shared", "taskowned"] {
+        std::fs::create_dir_all(job.join(folder)).unwrap();
+        std::fs::write(job.join(folder).join(orphan), "orphan").unwrap();
+    }
+    std::fs::write(job.join("shared/readme.txt"), "mine").unwrap();
+    let dry = run(&["gc", arg(&job), "-n"]);
+    assert!(dry.status.success(), "{}", text(&dry.stderr));
+    let shown = text(&dry.stdout);
+    for part in [
+        "attempt 1 is gone",
+        "checkpoint 999 was never completed",
+        "no checkpoint refers to it",
+        "not ours, left alone: shared/readme.txt",
+    ] {
+        assert!(shown.contains(part), "{part:?} is missing in\n{shown}");
+    }
+    assert!(job.join("shared").join(orphan).exists());
+    let done = json(&["gc", arg(&checkpoints), "--json"]);
+    let unreferenced = done["jobs"][0]["unreferenced"].as_array().unwrap();
+    assert!(unreferenced.len() >= 3, "{done}");
+    assert!(
+        unreferenced.iter().all(|one| one["fate"] == "deleted"),
+        "{done}"
+    );
+    for folder in ["chk-999", "shared", "taskowned"] {
+        assert!(!job.join(folder).join(orphan).exists());
+    }
+    assert!(job.join("shared/readme.txt").exists());
+    assert!(run(&["verify", arg(&checkpoints)]).status.success());
+    // The job goes on from what is left.
+    let go_on = run(&[
+        "run",
+        "flights",
+        "--input",
+        arg(&input),
+        "--output",
+        arg(&output),
+        "--checkpoints",
+        arg(&checkpoints),
+        "--from",
+        "latest",
+        "--no-socket",
+    ]);
+    assert!(go_on.status.success(), "{}", text(&go_on.stderr));
+    let again = json(&["gc", arg(&checkpoints), "--json"]);
+    assert_eq!(again["jobs"][0]["state"], "ended", "{again}");
+}
+
+#[test]
+fn gc_deletes_nothing_where_a_checkpoint_can_t_be_read() {
+    let left = Left::new();
+    let newest = &left.complete()[0];
+    flip_a_byte(&newest.join("_metadata"));
+    let orphan = left.path("checkpoints/flights/shared/1-67e55044-10b1-426f-9247-bb680e5fe0c8");
+    std::fs::create_dir_all(orphan.parent().unwrap()).unwrap();
+    std::fs::write(&orphan, "orphan").unwrap();
+    let line = one_error_line(&run(&["gc", arg(&left.path("checkpoints"))]), 3);
+    assert!(line.contains("nothing is deleted"), "{line}");
+    assert!(
+        line.contains(newest.file_name().unwrap().to_str().unwrap()),
+        "{line}"
+    );
+    assert!(orphan.exists());
+    // A checkpoint itself is no place to clean up.
+    let line = one_error_line(&run(&["gc", arg(&left.complete()[0])]), 2);
+    assert!(line.contains("name the folder of a job"), "{line}");
+}

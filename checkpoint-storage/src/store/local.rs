@@ -1,4 +1,4 @@
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use state_api::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 
-use super::{Lease, ObjectStore, ObjectWriter, StoreEntry};
+use super::{Held, Lease, ObjectStore, ObjectWriter, StoreEntry};
 
 /// A store in a folder of a local (or mounted) file system.
 ///
@@ -286,6 +286,49 @@ impl ObjectStore for LocalStore {
             }
         })
     }
+
+    fn hold(&self, path: &str) -> BoxFuture<'_, Result<Option<Lease>>> {
+        let path = path.to_owned();
+        self.blocking(move |folder| {
+            let file = folder.resolve(&path)?;
+            match lock(&file, false) {
+                // The system gives the lock back when the process ends, however it ends.
+                Ok(locked) => Ok(locked.map(|locked| Arc::new(locked) as Lease)),
+                Err(TryLockError::WouldBlock) => Ok(None),
+                Err(TryLockError::Error(e)) if has_no_locks(&e) => Ok(None),
+                Err(TryLockError::Error(e)) => Err(io_error("lock a file", &file, e)),
+            }
+        })
+    }
+
+    fn held(&self, path: &str) -> BoxFuture<'_, Result<Held>> {
+        let path = path.to_owned();
+        self.blocking(move |folder| {
+            let file = folder.resolve(&path)?;
+            match lock(&file, true) {
+                Ok(_) => Ok(Held::ByNobody),
+                Err(TryLockError::WouldBlock) => Ok(Held::BySomebody),
+                Err(TryLockError::Error(e)) if has_no_locks(&e) => Ok(Held::Unknown),
+                Err(TryLockError::Error(e)) => Err(io_error("lock a file", &file, e)),
+            }
+        })
+    }
+}
+
+/// Returns whether the file system offers no locks, or none now.
+fn has_no_locks(error: &io::Error) -> bool {
+    // ENOLCK, on Linux and macOS.
+    error.kind() == io::ErrorKind::Unsupported || matches!(error.raw_os_error(), Some(37 | 77))
+}
+
+/// Locks a file for this process, or looks whether one has locked it.
+fn lock(file: &Path, shared: bool) -> Result<Option<File>, TryLockError> {
+    let opened = File::open(file).map_err(TryLockError::Error)?;
+    match shared {
+        true => opened.try_lock_shared(),
+        false => opened.try_lock(),
+    }
+    .map(|()| Some(opened))
 }
 
 struct LocalWriter {

@@ -23,6 +23,17 @@ pub(crate) use opendal::{map_error, on_runtime};
 /// When the last clone is dropped, the object can be removed for good: nothing can create it afterwards.
 pub type Lease = Arc<dyn Any + Send + Sync>;
 
+/// Whether somebody holds an object; see [`ObjectStore::hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// A process that lives.
+    BySomebody,
+    /// None, or one that has ended, however it ended.
+    ByNobody,
+    /// The store can't tell.
+    Unknown,
+}
+
 /// What a folder of a store holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreEntry {
@@ -80,6 +91,25 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Retryable` when the store fails.
     fn sync_folder(&self, folder: &str) -> BoxFuture<'_, Result<()>>;
+
+    /// Holds an object for as long as the lease lives, so that others see that this process lives; `None` where a store
+    /// has no such thing, or somebody else holds it.
+    ///
+    /// It keeps nobody from anything.
+    ///
+    /// # Errors
+    /// `NotFound`; `Retryable` when the store fails.
+    fn hold(&self, _path: &str) -> BoxFuture<'_, Result<Option<Lease>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Looks whether somebody holds an object.
+    ///
+    /// # Errors
+    /// `NotFound`; `Retryable` when the store fails.
+    fn held(&self, _path: &str) -> BoxFuture<'_, Result<Held>> {
+        Box::pin(std::future::ready(Ok(Held::Unknown)))
+    }
 }
 
 /// Writes one new object.

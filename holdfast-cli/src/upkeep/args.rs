@@ -35,3 +35,36 @@ pub(crate) struct VerifyArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+An object is deleted when no complete checkpoint refers to it, of the job or of another one that has claimed a checkpoint of
+it; how old it is plays no part. Before that the next attempt of the job is taken, as a run does, and every checkpoint that was
+begun is kept from being completed. While the job runs it only lists. Where a checkpoint or a claim can't be read, nothing is
+deleted. What is not ours is told and left alone. It may be interrupted and run again.
+
+{PATHS}
+
+Examples:
+  holdfast gc checkpoints --dry-run              what would be deleted, and why
+  holdfast gc checkpoints/flights
+  holdfast gc s3://bucket/checkpoints/flights --take-over
+
+{EXIT_CODES}"))]
+pub(crate) struct GcArgs {
+    /// Folder of a job, or of several
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+    /// Only list what would be deleted, with the reason
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Take the folder of a job although the store can't tell whether it runs: one that does ends as fenced
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    /// Calls of the store at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) concurrency: u16,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

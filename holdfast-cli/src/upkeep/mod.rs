@@ -1,7 +1,9 @@
 //! `holdfast verify`, `holdfast gc` and `holdfast copy`: looking after what lies in a store.
 pub(crate) mod args;
+mod gc;
 mod verify;
 
+pub(crate) use gc::gc;
 pub(crate) use verify::verify;
 
 use std::future::Future;

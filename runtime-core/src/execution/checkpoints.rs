@@ -141,6 +141,14 @@ pub trait CheckpointStore: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Notes that this attempt has ended and writes nothing more, so that nobody need ask whether it still runs.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn end(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Deletes a checkpoint that was published, metadata first, and what no other checkpoint refers to.
     ///
     /// # Errors

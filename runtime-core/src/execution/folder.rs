@@ -406,6 +406,10 @@ impl CheckpointStore for FolderCheckpoints {
         })
     }
 
+    fn end(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.opened()?.store.end().await })
+    }
+
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             if let Some(savepoint) = self.savepoint(metadata.checkpoint) {

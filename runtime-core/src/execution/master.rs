@@ -634,6 +634,10 @@ impl Master<'_> {
                 };
             }
             (outcome.checkpoints, outcome.aborted) = (coordination.completed, coordination.aborted);
+            if let Err(error) = coordination.store.end().await {
+                // Whoever cleans up has to find out by other means.
+                tracing::debug!(%error, "that the job has ended could not be noted");
+            }
         }
         self.tell(JobEvent::Ended(status));
         Ok(outcome)

@@ -201,6 +201,10 @@ impl CheckpointStore for FaultyCheckpoints {
         })
     }
 
+    fn end(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.end()
+    }
+
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.shared.dawdle().await;

@@ -1,0 +1,204 @@
+//! What is asked before anything is called unreferenced: checkpoints and claims.
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use state_api::{Attempt, CheckpointId, Error, JobId, Result, Root};
+
+use super::collect::RootOpener;
+use crate::checkpoint::{CheckpointState, StoredCheckpoint, list_checkpoints};
+use crate::claim::ClaimRecord;
+use crate::layout::{checkpoint_folder, checkpoint_of_folder};
+use crate::liveness::Liveness;
+use crate::root::StoreRoot;
+
+/// A complete checkpoint whose references were counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsultedCheckpoint {
+    /// URL of its folder.
+    pub folder: String,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The attempt that took it.
+    pub attempt: Attempt,
+    /// Number of objects in the job folder that it refers to, those of its own included.
+    pub objects: usize,
+}
+
+/// A claim on a checkpoint of the job by another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsultedClaim {
+    /// URL of the folder of the claimed checkpoint.
+    pub folder: String,
+    /// The job that has claimed it.
+    pub job: JobId,
+    /// URL of that job's folder.
+    pub claimer: String,
+    /// Whether the claimed checkpoint is still complete; else it is up to the claimer to delete the rest.
+    pub complete: bool,
+}
+
+/// What was consulted, and what it says.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// Checkpoints of the job, and of jobs that refer to its objects.
+    pub checkpoints: Vec<ConsultedCheckpoint>,
+    /// Claims of other jobs.
+    pub claims: Vec<ConsultedClaim>,
+    /// Why it can't be said what is referred to.
+    pub gaps: Vec<Error>,
+    /// Paths in the job folder that are referred to.
+    pub(super) referred: HashSet<String>,
+    /// Checkpoints without metadata of their own: whether they were given up already.
+    pub(super) unfinished: BTreeMap<CheckpointId, bool>,
+    /// Checkpoints whose metadata can't be read.
+    pub(super) damaged: BTreeSet<CheckpointId>,
+    /// Checkpoints that another job has claimed.
+    pub(super) claimed: BTreeSet<CheckpointId>,
+    /// The job, if a checkpoint tells.
+    pub(super) job: Option<JobId>,
+}
+
+impl Evidence {
+    /// Reads every checkpoint and claim that could refer to objects in a job folder.
+    ///
+    /// # Errors
+    /// `Retryable` when the store fails; what can't be read for good is a gap.
+    pub(super) async fn of(
+        root: &StoreRoot,
+        others: &[StoreRoot],
+        opener: RootOpener<'_>,
+    ) -> Result<Self> {
+        let mut evidence = Self::default();
+        let mut claimers: BTreeSet<String> = BTreeSet::new();
+        for listed in list_checkpoints(root).await? {
+            let Some(id) = checkpoint_of_folder(&listed.name) else {
+                continue;
+            };
+            let complete = match listed.state {
+                CheckpointState::Complete(found) => {
+                    evidence
+                        .job
+                        .get_or_insert_with(|| found.metadata.job.clone());
+                    evidence.consult(root, &found);
+                    true
+                }
+                CheckpointState::Incomplete => {
+                    evidence.unfinished.insert(id, false);
+                    false
+                }
+                CheckpointState::Abandoned => {
+                    evidence.unfinished.insert(id, true);
+                    false
+                }
+                CheckpointState::Damaged(error) => {
+                    evidence.gaps.push(error);
+                    evidence.damaged.insert(id);
+                    true
+                }
+            };
+            let folder = root.folder(&checkpoint_folder(id));
+            match ClaimRecord::read(&folder).await {
+                Ok(None) => {}
+                Ok(Some(record)) if record.folder == root.url() => {}
+                Ok(Some(record)) => {
+                    evidence.claimed.insert(id);
+                    claimers.insert(record.folder.clone());
+                    evidence.claims.push(ConsultedClaim {
+                        folder: folder.url().to_owned(),
+                        job: record.job,
+                        claimer: record.folder,
+                        complete,
+                    });
+                }
+                Err(error) if error.kind() == state_api::ErrorKind::Corrupt => {
+                    evidence.claimed.insert(id);
+                    evidence.gaps.push(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for other in others.iter().filter(|other| other.url() != root.url()) {
+            evidence.consult_other(root, other, &mut Vec::new()).await?;
+        }
+        for url in claimers {
+            let mut gaps = Vec::new();
+            match opener(&url) {
+                Ok(claimer) => {
+                    evidence.consult_other(root, &claimer, &mut gaps).await?;
+                    if !Liveness::of(&claimer).await?.is_over() {
+                        gaps.push(Error::retryable(
+                            "the job that has claimed it may be deleting it, or reading it",
+                        ));
+                    }
+                }
+                Err(error) => gaps.push(error),
+            }
+            // Where the claimed checkpoint is still there, it says itself what must stay.
+            let mut of_it = evidence.claims.iter().filter(|claim| claim.claimer == url);
+            if of_it.any(|claim| !claim.complete) {
+                let named = |error: Error| error.with("claimed by", &url);
+                evidence.gaps.extend(gaps.into_iter().map(named));
+            }
+        }
+        Ok(evidence)
+    }
+
+    /// Returns whether something refers to an object in the folder of a checkpoint.
+    pub(super) fn refers_into(&self, id: CheckpointId) -> bool {
+        let prefix = format!("{}/", checkpoint_folder(id));
+        self.referred.iter().any(|path| path.starts_with(&prefix))
+    }
+
+    /// Counts what another job's checkpoints refer to.
+    async fn consult_other(
+        &mut self,
+        root: &StoreRoot,
+        other: &StoreRoot,
+        gaps: &mut Vec<Error>,
+    ) -> Result<()> {
+        for listed in list_checkpoints(other).await? {
+            match listed.state {
+                CheckpointState::Complete(found) => {
+                    if found.foreign_roots().any(|url| is_same(url, root)) {
+                        self.consult(root, &found);
+                    }
+                }
+                CheckpointState::Damaged(error) => gaps.push(error),
+                CheckpointState::Incomplete | CheckpointState::Abandoned => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn consult(&mut self, root: &StoreRoot, found: &StoredCheckpoint) {
+        let own_is_root = found.own.url() == root.url();
+        let mut objects = HashSet::new();
+        for used in found.metadata.objects() {
+            let lies_here = match &used.object.root {
+                Root::Own => own_is_root,
+                Root::Url(url) => is_same(url, root),
+            };
+            if lies_here {
+                objects.insert(used.object.path.as_str());
+            }
+        }
+        if self
+            .checkpoints
+            .iter()
+            .any(|known| known.folder == found.folder.url())
+        {
+            return;
+        }
+        self.checkpoints.push(ConsultedCheckpoint {
+            folder: found.folder.url().to_owned(),
+            checkpoint: found.metadata.checkpoint,
+            attempt: found.metadata.attempt,
+            objects: objects.len(),
+        });
+        self.referred
+            .extend(objects.into_iter().map(ToOwned::to_owned));
+    }
+}
+
+fn is_same(url: &str, root: &StoreRoot) -> bool {
+    url.trim_end_matches('/') == root.url()
+}

@@ -1,0 +1,63 @@
+//! Finding and deleting objects that nothing refers to.
+//!
+//! Three things make a deletion safe. The collector takes the job's next attempt, so that no lower one completes or deletes
+//! anything that it begins from now on. It publishes a mark in place of the metadata of every checkpoint that was begun and
+//! not completed, so that what a lower attempt began before can't be completed either: a checkpoint leaves something in its
+//! folder before its attempt looks for a higher one for the last time. And it deletes only what no complete checkpoint
+//! refers to, of the job itself or of one that has claimed a checkpoint of it. Age plays no part.
+mod collect;
+mod evidence;
+mod inventory;
+mod judge;
+
+pub use collect::{GcOptions, RootOpener, collect_garbage};
+pub use evidence::{ConsultedCheckpoint, ConsultedClaim, Evidence};
+pub use judge::{Fate, GcReport, Unreferenced, Why};
+
+use state_api::Result;
+
+use crate::metadata::METADATA_NAME;
+use crate::root::StoreRoot;
+use crate::store::StoreEntry;
+use crate::survey::is_job;
+
+/// What a folder of jobs holds beside the jobs that nobody may need: it is for a person to judge, and is never deleted here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftBeside {
+    /// URL of the folder.
+    pub folder: String,
+    /// What is in it.
+    pub objects: Vec<String>,
+    /// What it is, and why it stays.
+    pub reason: &'static str,
+}
+
+/// Finds what interrupted work left in a folder of jobs and savepoints, beside the jobs' own folders.
+///
+/// # Errors
+/// `Retryable` when the store fails.
+pub async fn left_beside(root: &StoreRoot) -> Result<Vec<LeftBeside>> {
+    let mut left = Vec::new();
+    let entries = root.list("").await?;
+    for entry in entries.iter().filter(|entry| entry.is_folder) {
+        let folder = root.folder(&entry.name);
+        let reason = if inventory::is_savepoint_name(&entry.name) {
+            "an unfinished savepoint: nothing in it says which job writes it, or wrote it"
+        } else if entry.name.starts_with("probe-") {
+            "left by a job that tested the store when it started, or tests it now"
+        } else {
+            continue;
+        };
+        let inside = folder.list("").await?;
+        let complete = |entry: &StoreEntry| entry.name == METADATA_NAME;
+        if inside.is_empty() || is_job(&inside) || inside.iter().any(complete) {
+            continue;
+        }
+        left.push(LeftBeside {
+            folder: folder.url().to_owned(),
+            objects: inside.into_iter().map(|entry| entry.name).collect(),
+            reason,
+        });
+    }
+    Ok(left)
+}
