@@ -37,6 +37,7 @@ mod choice;
 mod claim;
 mod cleanup;
 mod copies;
+mod copy;
 mod digest;
 mod executor;
 mod gc;
@@ -68,6 +69,7 @@ pub use choice::StorageChoice;
 pub use claim::{CLAIM_NAME, ClaimRecord};
 pub use cleanup::{DeleteReport, SweepReport};
 pub use copies::{LocalCopies, LocalCopyOptions, ReadBytes, RestoringStorage};
+pub use copy::{CopyOptions, CopyReport, copy_checkpoint};
 pub use digest::{DigestBuilder, digest_of};
 pub use executor::TokioExecutor;
 pub use gc::{

@@ -9,7 +9,7 @@ use runtime_core::config::parse_duration;
 use crate::control::protocol::Format;
 use crate::failure::{EXIT_CODES, Exit, Failure, one_line};
 use crate::terminal;
-use crate::upkeep::args::{GcArgs, VerifyArgs};
+use crate::upkeep::args::{CopyArgs, GcArgs, VerifyArgs};
 
 /// Durable, checkpointed state for Rust dataflows: run a job, watch it survive, look at its checkpoints.
 #[derive(Debug, Parser)]
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Read every object that checkpoints need, and name what is damaged
     Verify(VerifyArgs),
+    /// Copy a checkpoint with all that it needs into a folder of its own, on another store too
+    Copy(CopyArgs),
     /// Delete objects that no checkpoint refers to, or list them
     Gc(GcArgs),
 }

@@ -62,6 +62,7 @@ fn dispatch(cli: args::Cli) -> Result<(), Failure> {
         Command::List(args) => inspect::list(&args),
         Command::Show(args) => inspect::show(&args),
         Command::Verify(args) => upkeep::verify(&args),
+        Command::Copy(args) => upkeep::copy(&args),
         Command::Gc(args) => upkeep::gc(&args),
     }
 }

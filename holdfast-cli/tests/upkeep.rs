@@ -232,3 +232,55 @@ fn gc_deletes_nothing_where_a_checkpoint_can_t_be_read() {
     let line = one_error_line(&run(&["gc", arg(&left.complete()[0])]), 2);
     assert!(line.contains("name the folder of a job"), "{line}");
 }
+
+#[test]
+fn a_copied_checkpoint_restores_without_what_it_was_copied_from() {
+    let left = Left::new();
+    let copy = left.path("backup/flights");
+    let copied = run(&["copy", arg(&left.path("checkpoints/flights")), arg(&copy)]);
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
+    assert_eq!(text(&copied.stdout).lines().last(), Some(arg(&copy)));
+    let again = json(&[
+        "copy",
+        arg(&left.path("checkpoints/flights")),
+        arg(&copy),
+        "--json",
+    ]);
+    assert_eq!(again["already_there"], true, "{again}");
+    std::fs::remove_dir_all(left.path("checkpoints")).unwrap();
+    assert!(run(&["verify", arg(&copy)]).status.success());
+    // Moved, too.
+    let moved = left.path("moved");
+    std::fs::rename(&copy, &moved).unwrap();
+    let start = |from: Option<&Path>, output: &str| {
+        let (input, output) = (left.path("flights.csv"), left.path(output));
+        let checkpoints =
+            left.path(&format!("checkpoints-of-{}", output.display()).replace('/', "-"));
+        let mut arguments = vec!["run", "flights", "--no-socket", "--input", arg(&input)];
+        arguments.extend(["--output", arg(&output), "--checkpoints", arg(&checkpoints)]);
+        arguments.extend(from.into_iter().flat_map(|from| ["--from", arg(from)]));
+        let done = run(&arguments);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        support::rows(&output)
+    };
+    // The rows that the killed job had committed by that checkpoint, and those of the rest.
+    start(Some(&moved), "out");
+    let mut rows = support::rows(&left.path("out"));
+    let mut expected = start(None, "uninterrupted");
+    rows.sort();
+    expected.sort();
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_copy_of_a_damaged_checkpoint_or_into_a_folder_in_use_is_refused() {
+    let left = Left::new();
+    let newest = &left.complete()[0];
+    let line = one_error_line(&run(&["copy", arg(newest), arg(&left.path("out"))]), 2);
+    assert!(line.contains("not empty"), "{line}");
+    flip_a_byte(&object_in(newest));
+    let target = left.path("copy");
+    let line = one_error_line(&run(&["copy", arg(newest), arg(&target)]), 3);
+    assert!(line.contains("digest"), "{line}");
+    assert!(!target.join("_metadata").exists());
+}

@@ -167,8 +167,11 @@ async fn list(
     let running = (!over).then_some(last);
     let evidence = std::mem::take(&mut report.evidence);
     judge(&inventory, &evidence, running, last, &mut report);
+    report.stopped = match stopped.is_empty() {
+        true => gaps(&evidence),
+        false => stopped,
+    };
     report.evidence = evidence;
-    report.stopped = stopped;
     measure(root, options, &mut report).await;
     Ok(report)
 }

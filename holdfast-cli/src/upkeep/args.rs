@@ -68,3 +68,35 @@ pub(crate) struct GcArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+The copy holds every object that the checkpoint needs, wherever they lie now: a job starts from it without anything else, and it
+can be moved. Each object's digest is checked while it is copied. The copy exists once the last byte is there; a copy that was
+interrupted is run again, and keeps what is there whole. Its path is the last line of the standard output.
+
+Paths are local or URLs of stores, such as s3://bucket/backup/flights.
+
+Examples:
+  holdfast copy checkpoints/flights /backup/flights-before-upgrade     the newest checkpoint of a job
+  holdfast copy checkpoints/flights/chk-12 s3://bucket/backup/flights-12
+  holdfast run flights … --from $(holdfast copy s3://bucket/backup/flights-12 here)
+
+{EXIT_CODES}"))]
+pub(crate) struct CopyArgs {
+    /// Folder of the checkpoint, its _metadata, or a job's folder for its latest checkpoint
+    #[arg(value_name = "CHECKPOINT")]
+    pub(crate) checkpoint: String,
+    /// Folder for the copy alone, which need not exist
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: String,
+    /// A folder outside that the checkpoint may refer to, such as that of a job whose checkpoint was claimed; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub(crate) root: Vec<String>,
+    /// Objects that are copied at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) concurrency: u16,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

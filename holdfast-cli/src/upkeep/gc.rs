@@ -142,6 +142,7 @@ fn job_in_words(report: &GcReport) -> String {
 }
 
 fn as_text(report: &GcReport, dry_run: bool) -> String {
+    let dry_run = dry_run && report.stopped.is_empty();
     let mut out = job_in_words(report);
     let names: Vec<String> = report
         .evidence

@@ -1,8 +1,10 @@
 //! `holdfast verify`, `holdfast gc` and `holdfast copy`: looking after what lies in a store.
 pub(crate) mod args;
+mod copy;
 mod gc;
 mod verify;
 
+pub(crate) use copy::copy;
 pub(crate) use gc::gc;
 pub(crate) use verify::verify;
 
