@@ -9,6 +9,7 @@ use crate::config::RocksDbConfig;
 use crate::database::Database;
 use crate::folder::InstanceFolder;
 use crate::gauges::Gauges;
+use crate::key_access::KeyAccess;
 use crate::memory::{Budgets, SharedMemory};
 use crate::snapshot::Native;
 use crate::store::RocksDbStore;
@@ -86,7 +87,8 @@ impl RocksDbBackend {
         });
         let tuning = Tuning::new(config, memory, self.hook.clone(), Arc::clone(&cx.clock));
         let native = Native::new(cx.range, cx.max_parallelism.prefix_len());
-        RocksDbStore::new(Database::open(folder, path, tuning)?, gauges, native)
+        let database = Database::open(folder, path, tuning, |_| KeyAccess::Ordered)?;
+        RocksDbStore::new(database, gauges, native)
     }
 }
 

@@ -37,6 +37,9 @@ pub struct RocksDbConfig {
     pub write_buffer_count: Option<i32>,
     /// Write buffers that are merged into one file (`writebuffer.number-to-merge`).
     pub write_buffers_to_merge: Option<i32>,
+    /// Whether write buffers find keys by hash where they are read one by one (`writebuffer.hashed`), instead of by a search
+    /// through ordered ones.
+    pub hashed_write_buffers: bool,
     /// Bytes of a block before compression (`block.blocksize`).
     pub block_size: Option<usize>,
     /// Bytes of a block of index or filter (`block.metadata-blocksize`).
@@ -92,6 +95,7 @@ impl Default for RocksDbConfig {
             block_size: None,
             metadata_block_size: None,
             block_cache_size: None,
+            hashed_write_buffers: true,
             bloom_filter: None,
             periodic_compaction: Some(Duration::from_secs(30 * 86_400)),
             clock_every: 1_000,

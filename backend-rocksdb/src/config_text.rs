@@ -50,6 +50,7 @@ table! {
     "writebuffer.size" => |c, given| c.write_buffer_size = Some(given.size(64 << 10)?);
     "writebuffer.count" => |c, given| c.write_buffer_count = Some(given.number(1, 1_000)?);
     "writebuffer.number-to-merge" => |c, given| c.write_buffers_to_merge = Some(given.number(1, 1_000)?);
+    "writebuffer.hashed" => |c, given| c.hashed_write_buffers = given.flag()?;
     "block.blocksize" => |c, given| c.block_size = Some(given.size(1)?);
     "block.metadata-blocksize" => |c, given| c.metadata_block_size = Some(given.size(1)?);
     "block.cache-size" => |c, given| c.block_cache_size = Some(given.size(0)?);

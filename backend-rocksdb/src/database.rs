@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rocksdb::{
-    BoundColumnFamily, ColumnFamilyDescriptor, DBCompressionType, DBWithThreadMode, MultiThreaded,
-    Options, WriteOptions,
+    BottommostLevelCompaction, BoundColumnFamily, ColumnFamilyDescriptor, CompactOptions,
+    DBCompressionType, DBWithThreadMode, MultiThreaded, Options, WriteOptions,
 };
 use self_cell::self_cell;
 use state_api::{Error, Result};
@@ -12,6 +13,8 @@ use state_api::{Error, Result};
 use crate::error::{failed, not_opened};
 use crate::flushes::Flushes;
 use crate::folder::InstanceFolder;
+use crate::key_access::KeyAccess;
+use crate::memory::HashedColumn;
 use crate::tuning::Tuning;
 
 /// A database whose columns can be opened while others hold it.
@@ -26,12 +29,15 @@ pub(crate) struct Database {
     flushes: Flushes,
     /// RocksDB refers to some of what options hold for as long as the column is open.
     column_options: Mutex<Vec<Options>>,
+    /// The columns whose write buffers find keys by hash.
+    hashed: Mutex<BTreeMap<String, (KeyAccess, HashedColumn)>>,
     /// After the database: it is removed when nothing in it is open any more.
     folder: Arc<InstanceFolder>,
 }
 
 impl Database {
-    /// Opens the database at a path in the folder of a subtask, with all columns that it has; creates it if there is none.
+    /// Opens the database at a path in the folder of a subtask, with all columns that it has, as those of states whose keys are read
+    /// in the way that `access` says; creates it if there is none.
     ///
     /// # Errors
     /// `Config` when the folder or an option can't be used.
@@ -39,17 +45,22 @@ impl Database {
         folder: Arc<InstanceFolder>,
         path: PathBuf,
         tuning: Tuning,
+        access: impl Fn(&str) -> KeyAccess,
     ) -> Result<Arc<Self>> {
         let mut options = tuning.of_database();
         let flushes = Flushes::default();
         options.add_event_listener(flushes.clone());
         let mut columns = vec![ColumnFamilyDescriptor::new(MARKS, of_marks())];
+        let mut hashed = BTreeMap::new();
         if path.join("CURRENT").exists() {
             let names =
                 Db::list_cf(&options, &path).map_err(|e| failed("list columns", &path, e))?;
             for name in names {
                 if let Some(state) = state_of(&name) {
-                    columns.push(ColumnFamilyDescriptor::new(name, tuning.of_column(&state)));
+                    let access = access(&state);
+                    let (options, column) = tuning.of_column(&state, access);
+                    columns.push(ColumnFamilyDescriptor::new(name, options));
+                    hashed.extend(column.map(|column| (state, (access, column))));
                 }
             }
         }
@@ -63,6 +74,7 @@ impl Database {
             options,
             flushes,
             column_options: Mutex::default(),
+            hashed: Mutex::new(hashed),
             folder,
         }))
     }
@@ -88,6 +100,27 @@ impl Database {
     /// Returns the options that the database was opened with.
     pub(crate) fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Writes all of memory to files and compacts them, column by column.
+    ///
+    /// # Errors
+    /// Those of the disk, with the state.
+    pub(crate) fn compact(&self) -> Result<(), (String, rocksdb::Error)> {
+        let mut options = CompactOptions::default();
+        // The filter is to see values that lie in the last level, too.
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+        for state in self.states() {
+            let Some(handle) = self.db.cf_handle(&column_of(&state)) else {
+                continue;
+            };
+            if let Err(error) = self.db.flush_cf(&handle) {
+                return Err((state, error));
+            }
+            let all = None::<&[u8]>;
+            self.db.compact_range_cf_opt(&handle, all, all, &options);
+        }
+        Ok(())
     }
 
     /// Writes a mark, and returns the number of this change: all changes so far have lesser ones, all that follow greater ones.
@@ -126,11 +159,19 @@ impl Database {
         states
     }
 
-    /// Returns the column of a state, creating it if there is none.
-    pub(crate) fn column(self: &Arc<Self>, state: &str) -> Result<Arc<ColumnCell>> {
+    fn hashed(&self) -> MutexGuard<'_, BTreeMap<String, (KeyAccess, HashedColumn)>> {
+        self.hashed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the column of a state, creating it if there is none, for keys that are read in such a way.
+    pub(crate) fn column(
+        self: &Arc<Self>,
+        state: &str,
+        access: KeyAccess,
+    ) -> Result<Arc<ColumnCell>> {
         let name = column_of(state);
         if self.db.cf_handle(&name).is_none() {
-            let options = self.tuning.of_column(state);
+            let (options, column) = self.tuning.of_column(state, access);
             self.db
                 .create_cf(&name, &options)
                 .map_err(|e| failed("create column", &self.path, e).with("state", state))?;
@@ -138,10 +179,17 @@ impl Database {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(options);
+            if let Some(column) = column {
+                self.hashed().insert(state.to_owned(), (access, column));
+            }
         }
         let owner = ColumnOwner {
             database: Arc::clone(self),
             state: state.to_owned(),
+            access: self
+                .hashed()
+                .get(state)
+                .map_or(KeyAccess::Ordered, |(access, _)| *access),
         };
         ColumnCell::try_new(owner, |owner| {
             owner.database.db.cf_handle(&name).ok_or_else(|| {
@@ -164,6 +212,7 @@ impl fmt::Debug for Database {
 pub(crate) struct ColumnOwner {
     database: Arc<Database>,
     state: String,
+    access: KeyAccess,
 }
 
 type Handle<'a> = Arc<BoundColumnFamily<'a>>;
@@ -181,6 +230,11 @@ impl ColumnCell {
     /// Returns the state whose column it is.
     pub(crate) fn state(&self) -> &str {
         &self.borrow_owner().state
+    }
+
+    /// Returns how write buffers find keys.
+    pub(crate) fn access(&self) -> KeyAccess {
+        self.borrow_owner().access
     }
 
     /// Returns the handle to give to RocksDB.

@@ -49,8 +49,12 @@ const SMALL: &[(&str, &str)] = &[
 ];
 
 pub(crate) fn open(local_dir: &Path) -> RocksDbStore {
+    open_with(local_dir, SMALL)
+}
+
+pub(crate) fn open_with(local_dir: &Path, options: &[(&str, &str)]) -> RocksDbStore {
     RocksDbBackend::new()
-        .open(&context(local_dir, SMALL))
+        .open(&context(local_dir, options))
         .unwrap()
 }
 

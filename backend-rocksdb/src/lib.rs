@@ -27,6 +27,8 @@ assert_eq!(backends.names(), ["rocksdb"]);
 | `view` | a frozen database |
 | `expiry`, `lent` | what compactions leave out |
 | `snapshot` | snapshots that are files |
+| `key_access` | which write buffers find keys by hash |
+| `compactor` | compactions on demand |
 | `gauges` | RocksDB's own figures as metrics |
 | `error` | RocksDB's errors as ours |
 "#
@@ -34,6 +36,8 @@ assert_eq!(backends.names(), ["rocksdb"]);
 
 #[cfg(feature = "rocksdb")]
 mod backend;
+#[cfg(feature = "rocksdb")]
+mod compactor;
 #[cfg(feature = "rocksdb")]
 mod config;
 #[cfg(feature = "rocksdb")]
@@ -53,6 +57,8 @@ mod folder;
 #[cfg(feature = "rocksdb")]
 mod gauges;
 #[cfg(feature = "rocksdb")]
+mod key_access;
+#[cfg(feature = "rocksdb")]
 mod lent;
 #[cfg(feature = "rocksdb")]
 mod memory;
@@ -69,6 +75,8 @@ mod view;
 
 #[cfg(feature = "rocksdb")]
 pub use backend::{RocksDbBackend, register};
+#[cfg(feature = "rocksdb")]
+pub use compactor::Compactor;
 #[cfg(feature = "rocksdb")]
 pub use config::{
     BloomFilter, CompactionStyle, Compression, InfoLog, MemoryConfig, Predefined, RocksDbConfig,

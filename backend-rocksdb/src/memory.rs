@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rocksdb::{Cache, LruCacheOptions, WriteBufferManager};
@@ -19,6 +21,8 @@ pub struct SharedMemory {
     write_buffers: WriteBufferManager,
     write_buffer_limit: usize,
     objects: Option<Arc<ObjectCacheBudget>>,
+    /// Bytes of the buckets of one write buffer of each column that finds keys by hash.
+    buckets: AtomicUsize,
 }
 
 impl SharedMemory {
@@ -53,6 +57,7 @@ impl SharedMemory {
             write_buffer_limit,
             objects: (objects > 0)
                 .then(|| ObjectCacheBudget::new(usize::try_from(objects).unwrap_or(usize::MAX))),
+            buckets: AtomicUsize::new(0),
         })
     }
 
@@ -102,6 +107,50 @@ impl fmt::Debug for SharedMemory {
             .field("total", &self.total)
             .field("used", &self.used())
             .finish_non_exhaustive()
+    }
+}
+
+/// A column whose write buffers find keys by hash. The buckets are there as soon as the column is, whether anything is written to
+/// it or not.
+#[derive(Debug)]
+pub(crate) struct HashedColumn {
+    bytes: usize,
+    memory: Option<Arc<SharedMemory>>,
+}
+
+impl HashedColumn {
+    /// Returns a column with so many bytes of buckets which nobody counts.
+    pub(crate) fn of(bytes: usize) -> Self {
+        Self {
+            bytes,
+            memory: None,
+        }
+    }
+
+    /// Draws buckets of at most so many bytes, and of at most a hundredth of what all write buffers may take; `None` when those of
+    /// all columns would take more than an eighth of it.
+    pub(crate) fn draw(memory: &Arc<SharedMemory>, most: usize) -> Option<Self> {
+        let bytes = most.min(memory.write_buffer_limit / 100);
+        let all = memory.write_buffer_limit / 8;
+        let draw = |drawn: usize| drawn.checked_add(bytes).filter(|&drawn| drawn <= all);
+        let drawn = memory.buckets.fetch_update(Relaxed, Relaxed, draw);
+        drawn.ok().map(|_| Self {
+            bytes,
+            memory: Some(Arc::clone(memory)),
+        })
+    }
+
+    /// Returns the bytes of the buckets of one write buffer.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for HashedColumn {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.memory {
+            memory.buckets.fetch_sub(self.bytes, Relaxed);
+        }
     }
 }
 

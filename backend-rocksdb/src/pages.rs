@@ -24,9 +24,19 @@ pub(crate) fn bounded(start: &[u8], end: Option<&[u8]>) -> ReadOptions {
 /// Returns read options for a range that is read forwards from where it is sought, and never past its end.
 pub(crate) fn ending(end: Option<&[u8]>) -> ReadOptions {
     let mut options = ReadOptions::default();
+    // Also where write buffers have no order.
+    options.set_total_order_seek(true);
     if let Some(end) = end {
         options.set_iterate_upper_bound(end);
     }
+    options
+}
+
+/// Returns read options for a range of keys that start alike, in write buffers that find them by what they start with.
+pub(crate) fn together(end: Option<&[u8]>) -> ReadOptions {
+    let mut options = ending(end);
+    options.set_total_order_seek(false);
+    options.set_prefix_same_as_start(true);
     options
 }
 

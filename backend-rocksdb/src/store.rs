@@ -5,20 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocksdb::{
-    BottommostLevelCompaction, CompactOptions, GetIntoBufferResult, ReadOptions,
-    WaitForCompactOptions, WriteBatch as NativeBatch, WriteOptions,
+    GetIntoBufferResult, ReadOptions, WaitForCompactOptions, WriteBatch as NativeBatch,
+    WriteOptions,
 };
 use state_api::{
     BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, NativeSnapshots, ObjectCacheBudget,
-    Page, Result, ValueFilter, WriteBatch, unknown_column,
+    Page, Result, StateMeta, ValueFilter, WriteBatch, unknown_column,
 };
 
+use crate::compactor::Compactor;
 use crate::config::RocksDbConfig;
 use crate::database::{ColumnCell, Database, Db};
 use crate::error::failed;
 use crate::gauges::Gauges;
+use crate::key_access::KeyAccess;
 use crate::memory::SharedMemory;
-use crate::pages;
+use crate::pages::{self, RawIter};
 use crate::snapshot::{Native, RestoreStats};
 use crate::view::RocksDbView;
 
@@ -30,6 +32,8 @@ const SINGLY_DELETED: usize = 64;
 const SMALL_VALUE: usize = 1 << 10;
 /// Room made for a value in an empty buffer.
 const LEAST_BUFFER: usize = 64;
+/// Entries of write buffers that are sorted to be read in order; more are written to a file.
+const SORTED_AT_ONCE: u64 = 16 << 10;
 /// Time between two looks at a database that takes no writes for the moment.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Writes between two reports of the gauges.
@@ -106,16 +110,16 @@ impl RocksDbStore {
     /// # Errors
     /// Those of the disk.
     pub fn compact(&mut self) -> Result<()> {
-        for cell in &self.columns {
-            let db = self.database.db();
-            db.flush_cf(cell.handle())
-                .map_err(|error| self.broken("flush", Some(cell), error))?;
-            let mut options = CompactOptions::default();
-            // The filter is to see values that lie in the last level, too.
-            options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
-            db.compact_range_cf_opt(cell.handle(), None::<&[u8]>, None::<&[u8]>, &options);
-        }
-        Ok(())
+        self.database.compact().map_err(|(state, error)| {
+            let error = failed("flush", self.database.path(), error);
+            self.poison(error.with("state", state))
+        })
+    }
+
+    /// Returns what compacts the database from another thread.
+    #[must_use]
+    pub fn compactor(&self) -> Compactor {
+        Compactor::new(&self.database)
     }
 
     /// Waits until nothing is to be flushed or compacted any more.
@@ -148,6 +152,63 @@ impl RocksDbStore {
     /// then what lies beyond is only marked as deleted. Everything works meanwhile; to be measured and tested one may wait.
     pub fn wait_for_rewriting(&mut self) {
         self.native.wait_for_rewriting();
+    }
+
+    fn open(&mut self, name: &str, access: KeyAccess) -> Result<Column> {
+        if self.poisoned.get() {
+            return Err(self.unusable());
+        }
+        let known = self.columns.iter().position(|cell| cell.state() == name);
+        let position = match known {
+            Some(position) => position,
+            None => {
+                let cell =
+                    self.database
+                        .column(name, access)
+                        .map_err(|error| match error.kind() {
+                            ErrorKind::InvalidArgument => error,
+                            _ => self.poison(error),
+                        })?;
+                self.columns.push(cell);
+                self.columns.len() - 1
+            }
+        };
+        u32::try_from(position)
+            .map(Column)
+            .map_err(|_| Error::limit("a store has too many columns"))
+    }
+
+    /// Returns an iterator over a range that is read forwards. Reading one in order whose keys write buffers find by hash takes sorting
+    /// each of them, every time; so a large one is written to a file first.
+    fn iterate(&self, cell: &ColumnCell, start: &[u8], end: Option<&[u8]>) -> RawIter<'_> {
+        let access = cell.access();
+        let options = if access.is_together(start, end) {
+            pages::together(end)
+        } else {
+            if access.is_hashed() {
+                self.order(cell);
+            }
+            pages::ending(end)
+        };
+        let db = self.database.db();
+        db.raw_iterator_cf_opt(cell.handle(), options)
+    }
+
+    /// Writes the write buffers of a column to files if it would take long to sort them.
+    fn order(&self, cell: &ColumnCell) {
+        let db = self.database.db();
+        let entries = |property: &std::ffi::CStr| {
+            let entries = db.property_int_value_cf(cell.handle(), property);
+            entries.ok().flatten().unwrap_or(0)
+        };
+        let active = entries(c"rocksdb.num-entries-active-mem-table");
+        if active + entries(c"rocksdb.num-entries-imm-mem-tables") <= SORTED_AT_ONCE {
+            return;
+        }
+        // Where that fails they are sorted all the same; whoever writes next hears of it.
+        if let Err(error) = db.flush_cf(cell.handle()) {
+            tracing::debug!(%error, state = cell.state(), "write buffers can't be written before they are read in order");
+        }
     }
 
     /// Returns the memory budget that the store draws on, if it shares one.
@@ -345,27 +406,12 @@ impl RocksDbStore {
 
 impl ByteStore for RocksDbStore {
     fn open_column(&mut self, name: &str) -> Result<Column> {
-        if self.poisoned.get() {
-            return Err(self.unusable());
-        }
-        let known = self.columns.iter().position(|cell| cell.state() == name);
-        let position = match known {
-            Some(position) => position,
-            None => {
-                let cell = self
-                    .database
-                    .column(name)
-                    .map_err(|error| match error.kind() {
-                        ErrorKind::InvalidArgument => error,
-                        _ => self.poison(error),
-                    })?;
-                self.columns.push(cell);
-                self.columns.len() - 1
-            }
-        };
-        u32::try_from(position)
-            .map(Column)
-            .map_err(|_| Error::limit("a store has too many columns"))
+        self.open(name, KeyAccess::Ordered)
+    }
+
+    fn open_state_column(&mut self, meta: &StateMeta) -> Result<Column> {
+        let access = KeyAccess::of(meta, self.native.prefix_len());
+        self.open(&meta.name, access)
     }
 
     fn column_names(&self) -> Vec<String> {
@@ -437,12 +483,8 @@ impl ByteStore for RocksDbStore {
         }
         let mut few = NativeBatch::default();
         let is_small = {
-            let options = pages::bounded(start, end);
-            let mut iter = self
-                .database
-                .db()
-                .raw_iterator_cf_opt(cell.handle(), options);
-            iter.seek_to_first();
+            let mut iter = self.iterate(cell, start, end);
+            iter.seek(start);
             let mut keys = 0;
             while let Some(key) = iter.key()
                 && keys < SINGLY_DELETED
@@ -505,11 +547,7 @@ impl ByteStore for RocksDbStore {
             page.entries.clear();
             return Ok(());
         }
-        let options = pages::ending(end);
-        let mut iter = self
-            .database
-            .db()
-            .raw_iterator_cf_opt(cell.handle(), options);
+        let mut iter = self.iterate(cell, start, end);
         iter.seek(start);
         pages::fill(&mut iter, None, limit, page)
             .map_err(|error| self.broken("scan", Some(cell), error))
@@ -526,6 +564,9 @@ impl ByteStore for RocksDbStore {
         page.entries.clear();
         if pages::is_empty_range(start, end) {
             return Ok(());
+        }
+        if cell.access().is_hashed() {
+            self.order(cell);
         }
         let options = pages::bounded(start, end);
         let mut iter = self

@@ -9,7 +9,8 @@ use state_api::Clock;
 
 use crate::config::{CompactionStyle, Predefined, RocksDbConfig};
 use crate::expiry::Expiry;
-use crate::memory::SharedMemory;
+use crate::key_access::KeyAccess;
+use crate::memory::{HashedColumn, SharedMemory};
 
 /// Changes RocksDB's own options: those of a database for `None`, those of the column of a state for its name.
 pub(crate) type OptionsHook = Arc<dyn Fn(&mut Options, Option<&str>) + Send + Sync>;
@@ -100,8 +101,13 @@ impl Tuning {
         options
     }
 
-    /// Returns the options of the column of a state.
-    pub(crate) fn of_column(&self, state: &str) -> Options {
+    /// Returns the options of the column of a state, whose keys are read in such a way. What is drawn from the shared memory for it is
+    /// given back with the second value.
+    pub(crate) fn of_column(
+        &self,
+        state: &str,
+        access: KeyAccess,
+    ) -> (Options, Option<HashedColumn>) {
         let config = &self.config;
         let mut options = Options::default();
         let mut table = BlockBasedOptions::default();
@@ -146,6 +152,7 @@ impl Tuning {
             table.set_bloom_filter(filter.bits_per_key, filter.block_based);
         }
         self.share_memory(&mut options, &mut table);
+        let hashed = self.hash(access, &mut options);
         options.set_block_based_table_factory(&table);
         if let Some(hook) = &self.hook {
             hook(&mut options, Some(state));
@@ -154,7 +161,22 @@ impl Tuning {
         options.set_compaction_filter_factory(self.expiry.factory(state));
         // With a filter RocksDB would go through all files every 30 days; that is for states whose values expire.
         options.set_periodic_compaction_seconds(0);
-        options
+        (options, hashed)
+    }
+
+    /// Has write buffers find keys by hash, if the memory for it is there.
+    fn hash(&self, access: KeyAccess, options: &mut Options) -> Option<HashedColumn> {
+        if !self.config.hashed_write_buffers || !access.is_hashed() {
+            return None;
+        }
+        // A bucket is a pointer.
+        let most = options.get_write_buffer_size() / 32;
+        let column = match &self.memory {
+            Some(memory) => HashedColumn::draw(memory, most)?,
+            None => HashedColumn::of(most),
+        };
+        access.hash(column.bytes() / size_of::<usize>(), options);
+        Some(column)
     }
 
     fn predefine(&self, options: &mut Options, table: &mut BlockBasedOptions) {
@@ -265,7 +287,9 @@ mod tests {
     #[test]
     fn k_268_the_hook_beats_what_is_set_and_that_beats_the_predefined_set() {
         let predefined = ("predefined-options", "SPINNING_DISK_OPTIMIZED_HIGH_MEM");
-        let options = tuning(&[predefined], None).of_column("state");
+        let options = tuning(&[predefined], None)
+            .of_column("state", KeyAccess::Ordered)
+            .0;
         assert_eq!(options.get_max_write_buffer_number(), 4);
         assert_eq!(options.get_write_buffer_size(), 64 << 20);
         let set = [
@@ -275,7 +299,7 @@ mod tests {
             ("compaction.style", "UNIVERSAL"),
             ("compression.per.level", "ZSTD"),
         ];
-        let options = tuning(&set, None).of_column("state");
+        let options = tuning(&set, None).of_column("state", KeyAccess::Ordered).0;
         assert_eq!(options.get_max_write_buffer_number(), 6);
         assert_eq!(
             options.get_compaction_style(),
@@ -292,10 +316,16 @@ mod tests {
             options.set_atomic_flush(false);
         });
         let hooked = tuning(&set, Some(hook));
-        let options = hooked.of_column("state");
+        let options = hooked.of_column("state", KeyAccess::Ordered).0;
         assert_eq!(options.get_max_write_buffer_number(), 6);
         assert_eq!(options.get_write_buffer_size(), 4 << 20);
-        assert_eq!(hooked.of_column("other").get_write_buffer_size(), 8 << 20);
+        assert_eq!(
+            hooked
+                .of_column("other", KeyAccess::Ordered)
+                .0
+                .get_write_buffer_size(),
+            8 << 20
+        );
         assert!(
             hooked.of_database().get_atomic_flush(),
             "the store relies on it"

@@ -74,6 +74,7 @@ impl RocksDbView {
         };
         Cursor::new(owner, |owner| {
             let mut options = ReadOptions::default();
+            options.set_total_order_seek(true);
             options.set_readahead_size(READ_AHEAD);
             // The task's blocks stay in the cache.
             options.fill_cache(false);

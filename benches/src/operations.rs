@@ -305,7 +305,7 @@ fn values<P: PeerShape>(extent: Extent) -> Result<Vec<Line>> {
         let bytes = states.memory().total as f64 / n as f64;
         run.push("value_memory", "bytes_per_key", vec![bytes]);
     }
-    extent.home.settle(&mut states)?;
+    extent.home.settle()?;
     let ops = run.half();
     run.measure(
         "value_get",
@@ -392,7 +392,7 @@ fn ttl(extent: Extent) -> Result<Vec<Line>> {
                 bare.insert(key, (clock.now_ms(), value(i as u64)));
             }
         }
-        extent.home.settle(&mut states)?;
+        extent.home.settle()?;
         let ms = config.ttl_ms();
         run.measure(
             &format!("ttl_value_get{tail}"),
@@ -456,7 +456,7 @@ fn lists(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, list_of(i * LEN));
         }
     }
-    extent.home.settle(&mut states)?;
+    extent.home.settle()?;
     run.measure(
         "list_get_iter",
         ops,
@@ -502,7 +502,7 @@ fn lists(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, vec![value(i as u64)]);
         }
     }
-    extent.home.settle(&mut states)?;
+    extent.home.settle()?;
     run.measure(
         "list_add",
         ops,
@@ -560,7 +560,7 @@ fn maps(extent: Extent) -> Result<Vec<Line>> {
         }
     }
     let ops = run.half();
-    extent.home.settle(&mut states)?;
+    extent.home.settle()?;
     run.measure(
         "map_get",
         ops,
@@ -727,7 +727,7 @@ fn merging(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, value(i as u64));
         }
     }
-    extent.home.settle(&mut states)?;
+    extent.home.settle()?;
     run.measure(
         "reducing_add",
         ops,
@@ -756,7 +756,7 @@ fn merging(extent: Extent) -> Result<Vec<Line>> {
             bare.insert(key, (value(i as u64), 1));
         }
     }
-    extent.home.settle(&mut states)?;
+    extent.home.settle()?;
     run.measure(
         "aggregating_add",
         ops,

@@ -1,21 +1,22 @@
 //! Keyed state over RocksDB against the bare crate at the same options, alternated in one run.
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use backend_rocksdb::rocksdb::{
     ColumnFamily, DBWithThreadMode, MergeOperands, Options, ReadOptions, SingleThreaded,
     WriteOptions,
 };
-use backend_rocksdb::{RocksDbBackend, SharedMemory};
+use backend_rocksdb::{Compactor, RocksDbBackend, SharedMemory};
 use managed_state::keyed::{KeyedContext, KeyedStates, ListState, MapState, ValueState, ValueView};
 use state_api::access::{ListAccess, MapAccess, ValueAccess};
 use state_api::{
     BackendContext, Error, JobId, KeyGroupRange, KeyedBackend, MaxParallelism, OperatorUid, Result,
-    SnapshotKind, SnapshotRequest, StateKey, Subtask, SystemClock,
+    StateKey, Subtask, SystemClock,
 };
 
-use crate::disk::request;
+use crate::settings;
 use crate::stopwatch::{Spread, ns_per_op};
 use crate::table::Table;
 use crate::workload::{INSERT_SEED, KEY_GROUPS, PROBE_SEED, mix64, order};
@@ -41,12 +42,8 @@ const OPERATIONS: [&str; 9] = [
 
 type Bare = DBWithThreadMode<SingleThreaded>;
 
-/// Options that the backend made: of the database, and of one column.
-#[derive(Clone)]
-struct Captured {
-    database: Options,
-    column: Options,
-}
+/// Options that the backend made: of the database by no name, and of columns by that of their state.
+type Captured = BTreeMap<Option<String>, Options>;
 
 struct Facade {
     states: KeyedStates<u64>,
@@ -81,35 +78,44 @@ pub(crate) fn context(local_dir: &Path) -> Result<BackendContext> {
 /// The memory that the peer harness gives one database.
 const PEER_MEMORY: u64 = 512 << 20;
 
-/// Creates empty states over a database with the memory of the peer harness, all else as it is by default.
+/// Creates empty states over a database with the memory of the peer harness, all else as it is by default but for `BENCH_ROCKSDB`.
 pub(crate) fn peer_states<K: StateKey>() -> Result<KeyedStates<K>> {
     let backend = RocksDbBackend::new().with_memory(SharedMemory::new(PEER_MEMORY, 0.5));
-    let store = backend.open(&context(&std::env::temp_dir())?)?;
+    let mut context = context(&std::env::temp_dir())?;
+    context.options = settings::options("BENCH_ROCKSDB").into_iter().collect();
+    let store = backend.open(&context)?;
+    OPEN.set(Some(store.compactor()));
     let cx = KeyedContext::single(KEY_GROUPS, Arc::new(SystemClock))?;
     KeyedStates::new(KeyedBackend::Bytes(Box::new(store)), cx)
 }
 
-/// Flushes states to files, and gives compactions time.
-pub(crate) fn settle<K: StateKey>(states: &mut KeyedStates<K>) -> Result<()> {
-    let request = SnapshotRequest {
-        kind: SnapshotKind::NativeSavepoint,
-        ..request(1)
-    };
-    drop(states.snapshot(&request)?);
-    std::thread::sleep(Duration::from_secs(2));
-    Ok(())
+thread_local! {
+    /// The database that this thread opened last.
+    static OPEN: Cell<Option<Compactor>> = const { Cell::new(None) };
+}
+
+/// Writes the states that were created last to files, and compacts these, as the peer harness does.
+pub(crate) fn settle() -> Result<()> {
+    match OPEN.take() {
+        Some(compactor) => {
+            compactor.compact()?;
+            OPEN.set(Some(compactor));
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 impl Facade {
     /// Opens states with a budget of their own, and says with which options.
     fn open(dir: &Path, memory: u64) -> Result<(Self, Captured)> {
-        let captured: Arc<Mutex<[Option<Options>; 2]>> = Arc::default();
+        let captured: Arc<Mutex<Captured>> = Arc::default();
         let hook = Arc::clone(&captured);
         let backend = RocksDbBackend::new()
             .with_memory(SharedMemory::new(memory, 0.5))
             .with_options(move |options, state| {
                 let mut captured = hook.lock().unwrap_or_else(PoisonError::into_inner);
-                captured[usize::from(state.is_some())] = Some(options.clone());
+                captured.insert(state.map(str::to_owned), options.clone());
             });
         let store = backend.open(&context(dir)?)?;
         let cx = KeyedContext::single(KEY_GROUPS, Arc::new(SystemClock))?;
@@ -121,10 +127,7 @@ impl Facade {
             states,
         };
         let mut captured = captured.lock().unwrap_or_else(PoisonError::into_inner);
-        match (captured[0].take(), captured[1].take()) {
-            (Some(database), Some(column)) => Ok((facade, Captured { database, column })),
-            _ => Err(Error::bug("the backend made no options")),
-        }
+        Ok((facade, std::mem::take(&mut *captured)))
     }
 
     fn run(&mut self, operation: usize, keys: &[u64], probes: &[u64]) -> Result<u64> {
@@ -236,16 +239,18 @@ fn append(_: &[u8], value: Option<&[u8]>, operands: &MergeOperands) -> Option<Ve
 }
 
 fn open_bare(dir: &Path, captured: &Captured) -> Result<Bare> {
-    let Captured {
-        mut database,
-        mut column,
-    } = captured.clone();
+    let made = |state: Option<&str>| {
+        let options = captured.get(&state.map(str::to_owned)).cloned();
+        options.ok_or_else(|| Error::bug("the backend made no options"))
+    };
+    let mut database = made(None)?;
     database.create_if_missing(true);
     database.set_atomic_flush(true);
     database.set_avoid_flush_during_shutdown(true);
-    column.set_merge_operator_associative("append", append);
     let mut db = Bare::open(&database, dir).map_err(failed)?;
     for name in ["value", "list", "map"] {
+        let mut column = made(Some(name))?;
+        column.set_merge_operator_associative("append", append);
         db.create_cf(name, &column).map_err(failed)?;
     }
     Ok(db)

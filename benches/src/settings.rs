@@ -19,3 +19,14 @@ pub fn keys() -> usize {
 pub fn rounds() -> usize {
     number("BENCH_ROUNDS", 5).max(1)
 }
+
+/// Returns options from an environment variable: `name=value`, separated by spaces.
+#[must_use]
+pub fn options(name: &str) -> Vec<(String, String)> {
+    let given = std::env::var(name).unwrap_or_default();
+    given
+        .split_whitespace()
+        .filter_map(|option| option.split_once('='))
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .collect()
+}

@@ -74,15 +74,11 @@ impl Home {
     ///
     /// # Errors
     /// Those of the states.
-    #[cfg_attr(
-        not(feature = "rocksdb"),
-        expect(unused_variables, reason = "all of it is in memory")
-    )]
-    pub fn settle<K: StateKey>(self, states: &mut KeyedStates<K>) -> Result<()> {
+    pub fn settle(self) -> Result<()> {
         match self {
             Self::Live => Ok(()),
             #[cfg(feature = "rocksdb")]
-            Self::RocksDb => crate::rocksdb::settle(states),
+            Self::RocksDb => crate::rocksdb::settle(),
         }
     }
 }

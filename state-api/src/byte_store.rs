@@ -92,6 +92,15 @@ pub trait ByteStore {
     /// Those of the store.
     fn open_column(&mut self, name: &str) -> Result<Column>;
 
+    /// Opens the column of a state, named as the state. The default leaves it to [`open_column`](Self::open_column); a store may
+    /// choose by kind and types of the state how it keeps what is in memory. No two descriptions of a state lead to different columns.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn open_state_column(&mut self, meta: &StateMeta) -> Result<Column> {
+        self.open_column(&meta.name)
+    }
+
     /// Returns the names of all columns, restored ones included.
     fn column_names(&self) -> Vec<String>;
 

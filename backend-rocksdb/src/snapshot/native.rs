@@ -54,6 +54,11 @@ impl Native {
         }
     }
 
+    /// Returns the bytes of a key group in front of keys.
+    pub(crate) fn prefix_len(&self) -> usize {
+        self.prefix_len
+    }
+
     /// Returns what the restore has done, if there was one.
     pub(crate) fn restored(&self) -> Option<RestoreStats> {
         let rewritten = self.rewriting.as_ref().map_or(0, Rewriting::bytes);

@@ -17,6 +17,7 @@ use super::{FORMAT, LAYOUT, Objects, on_cpu};
 use crate::database::{ColumnCell, Database};
 use crate::error::folder_failed;
 use crate::folder::InstanceFolder;
+use crate::key_access::KeyAccess;
 use crate::tuning::Tuning;
 
 /// What a restore has done.
@@ -107,7 +108,9 @@ impl Place<'_> {
         let plan = merge(&sources, &bounds)?;
         count(&mut stats, &plan);
         let scratch = Scratch(path.clone());
-        let (database, columns, beyond) = self.open(&plan, &bounds, &path, &mut stats, cx).await?;
+        let (database, columns, beyond) = self
+            .open(&plan, &bounds, &path, &states, &mut stats, cx)
+            .await?;
         scratch.keep();
         drop(scratches);
         let stored = |(number, origin)| match origin {
@@ -177,7 +180,9 @@ impl Place<'_> {
         let bounds = Bounds::of(range, self.prefix_len);
         let plan = merge(std::slice::from_ref(source), &bounds)?;
         count(stats, &plan);
-        let (database, columns, beyond) = self.open(&plan, &bounds, &scratch.0, stats, cx).await?;
+        let (database, columns, beyond) = self
+            .open(&plan, &bounds, &scratch.0, &[], stats, cx)
+            .await?;
         let prefix_len = self.prefix_len;
         let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
         let (cleaned, rewritten) = on_cpu(cx, move || {
@@ -209,6 +214,7 @@ impl Place<'_> {
         plan: &Plan,
         bounds: &Bounds,
         path: &Path,
+        states: &[StateMeta],
         stats: &mut RestoreStats,
         cx: &RestoreContext,
     ) -> Result<(Arc<Database>, Vec<Arc<ColumnCell>>, Option<Beyond>)> {
@@ -220,12 +226,17 @@ impl Place<'_> {
         let (folder, tuning) = (Arc::clone(self.folder), self.tuning.clone());
         let (path, bounds) = (path.to_owned(), bounds.clone());
         let (layout, crossing) = (plan.layout.clone(), plan.crossing.clone());
+        let (states, prefix_len) = (states.to_vec(), self.prefix_len);
         on_cpu(cx, move || {
-            let database = Database::open(folder, path, tuning).map_err(of_snapshot)?;
+            let access = |state: &str| {
+                let meta = states.iter().find(|meta| &*meta.name == state);
+                meta.map_or(KeyAccess::Ordered, |meta| KeyAccess::of(meta, prefix_len))
+            };
+            let database = Database::open(folder, path, tuning, access).map_err(of_snapshot)?;
             let columns = database
                 .states()
                 .iter()
-                .map(|state| database.column(state))
+                .map(|state| database.column(state, access(state)))
                 .collect::<Result<Vec<_>>>()?;
             let beyond = match crossing.is_empty() {
                 true => None,

@@ -117,10 +117,10 @@ fn measure(part: &str) -> Result<Table> {
         #[cfg(feature = "rocksdb")]
         "rocksdb-checkpoints" => {
             let megabytes = settings::number("BENCH_MEGABYTES", 1_000);
-            let given = std::env::var("BENCH_ROCKSDB").unwrap_or_default();
+            let given = settings::options("BENCH_ROCKSDB");
             let options: Vec<(&str, &str)> = given
-                .split_whitespace()
-                .filter_map(|option| option.split_once('='))
+                .iter()
+                .map(|(name, text)| (name.as_str(), text.as_str()))
                 .collect();
             let place = std::env::temp_dir();
             benches::rocksdb_checkpoints::table(megabytes as f64 / 1e3, &options, &place)

@@ -329,7 +329,7 @@ pub fn open_columns(
 ) -> Result<Vec<Column>> {
     let mut columns = Vec::with_capacity(states.len());
     for state in states {
-        let column = store.open_column(&state.meta.name)?;
+        let column = store.open_state_column(&state.meta)?;
         match restored
             .iter()
             .find(|(_, meta)| meta.name == state.meta.name)

@@ -268,7 +268,7 @@ impl ByteSlots {
             }
             self.unregistered.remove(&meta.name);
         }
-        let column = self.store.open_column(&meta.name)?;
+        let column = self.store.open_state_column(&meta)?;
         let expired = bytes::ExpiredValues::of(&meta, ttl).map(|filter| Arc::new(filter) as _);
         self.store.filter_values(column, expired)?;
         let mut state = ByteState::new(column, &meta, ttl, Arc::clone(&self.cx.clock));
