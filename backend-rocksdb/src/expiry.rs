@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rocksdb::compaction_filter::{CompactionFilter, Decision};
 use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
@@ -18,7 +18,7 @@ type Slot = Arc<RwLock<Option<Arc<dyn ValueFilter>>>>;
 #[derive(Clone)]
 pub(crate) struct Expiry {
     slots: Arc<Mutex<BTreeMap<String, Slot>>>,
-    clock: Arc<dyn Clock>,
+    time: Arc<CompactionTime>,
     /// Values between two looks at the clock.
     clock_every: u64,
 }
@@ -27,7 +27,10 @@ impl Expiry {
     pub(crate) fn new(clock: Arc<dyn Clock>, clock_every: u64) -> Self {
         Self {
             slots: Arc::default(),
-            clock,
+            time: Arc::new(CompactionTime {
+                clock,
+                held: Mutex::default(),
+            }),
             clock_every: clock_every.max(1),
         }
     }
@@ -48,15 +51,67 @@ impl Expiry {
     pub(crate) fn factory(&self, state: &str) -> ExpiryFactory {
         ExpiryFactory {
             slot: self.slot(state),
-            clock: Arc::clone(&self.clock),
+            time: Arc::clone(&self.time),
             clock_every: self.clock_every,
+        }
+    }
+
+    /// Keeps compactions from dropping what has not expired by now, for as long as what is returned is there: what is frozen now
+    /// stays as it is.
+    pub(crate) fn hold(&self) -> HeldTime {
+        let mut held = self.time.held();
+        let now_ms = self.time.clock.now_ms();
+        *held.entry(now_ms).or_default() += 1;
+        drop(held);
+        HeldTime {
+            time: Arc::clone(&self.time),
+            now_ms,
+        }
+    }
+}
+
+/// The time by which compactions drop values.
+struct CompactionTime {
+    clock: Arc<dyn Clock>,
+    /// At which times it is held up, and how often.
+    held: Mutex<BTreeMap<i64, usize>>,
+}
+
+impl CompactionTime {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<i64, usize>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> i64 {
+        // The clock is looked at under the lock: whoever holds time up gets none that a compaction has not passed yet.
+        let held = self.held();
+        let now_ms = self.clock.now_ms();
+        held.first_key_value()
+            .map_or(now_ms, |(first, _)| now_ms.min(*first))
+    }
+}
+
+/// Holds the time of compactions up until it is dropped.
+pub(crate) struct HeldTime {
+    time: Arc<CompactionTime>,
+    now_ms: i64,
+}
+
+impl Drop for HeldTime {
+    fn drop(&mut self) {
+        let mut held = self.time.held();
+        if let Some(times) = held.get_mut(&self.now_ms) {
+            *times -= 1;
+            if *times == 0 {
+                held.remove(&self.now_ms);
+            }
         }
     }
 }
 
 pub(crate) struct ExpiryFactory {
     slot: Slot,
-    clock: Arc<dyn Clock>,
+    time: Arc<CompactionTime>,
     clock_every: u64,
 }
 
@@ -73,7 +128,7 @@ impl CompactionFilterFactory for ExpiryFactory {
             .clone();
         ExpiryFilter {
             filter,
-            clock: Arc::clone(&self.clock),
+            time: Arc::clone(&self.time),
             clock_every: self.clock_every,
             now_ms: 0,
             asked: 0,
@@ -90,7 +145,7 @@ impl CompactionFilterFactory for ExpiryFactory {
 /// The filter of one compaction, which one thread uses.
 pub(crate) struct ExpiryFilter {
     filter: Option<Arc<dyn ValueFilter>>,
-    clock: Arc<dyn Clock>,
+    time: Arc<CompactionTime>,
     clock_every: u64,
     now_ms: i64,
     asked: u64,
@@ -104,7 +159,7 @@ impl CompactionFilter for ExpiryFilter {
             return Decision::Keep;
         };
         if self.asked.is_multiple_of(self.clock_every) {
-            self.now_ms = self.clock.now_ms();
+            self.now_ms = self.time.now_ms();
         }
         self.asked += 1;
         match filter.filter(value, self.now_ms) {
@@ -170,6 +225,25 @@ mod tests {
             })
             .collect();
         assert_eq!(times, ["1", "1", "1", "2", "2", "2", "3", "3"]);
+    }
+
+    #[test]
+    fn k_193_what_is_frozen_is_not_dropped_for_having_expired_since() {
+        let expiry = Expiry::new(Arc::new(Counting::default()), 1);
+        expiry.set("state", Some(Arc::new(Echo)));
+        let mut filter = start(&expiry);
+        let mut time = || match filter.filter(0, b"key", b"time") {
+            Decision::Change(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            _ => panic!("not changed"),
+        };
+        assert_eq!(time(), "1");
+        let first = expiry.hold();
+        let second = expiry.hold();
+        assert_eq!([time(), time()], ["2", "2"]);
+        drop(first);
+        assert_eq!(time(), "3");
+        drop(second);
+        assert_eq!(time(), "7");
     }
 
     #[test]

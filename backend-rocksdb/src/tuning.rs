@@ -170,7 +170,7 @@ impl Tuning {
             return None;
         }
         // A bucket is a pointer.
-        let most = options.get_write_buffer_size() / 32;
+        let most = options.get_write_buffer_size() / 64;
         let column = match &self.memory {
             Some(memory) => HashedColumn::draw(memory, most)?,
             None => HashedColumn::of(most),

@@ -7,6 +7,7 @@ use state_api::{ByteView, Column, Page, Result, unknown_column};
 
 use crate::database::{ColumnCell, Database, Db};
 use crate::error::failed;
+use crate::expiry::HeldTime;
 use crate::pages::{self, RawIter};
 
 type Snapshot<'a> = SnapshotWithThreadMode<'a, Db>;
@@ -47,6 +48,8 @@ pub(crate) struct RocksDbView {
     positions: RefCell<Vec<Position>>,
     columns: Vec<Arc<ColumnCell>>,
     frozen: Arc<Frozen>,
+    /// Compactions drop what has expired whether a snapshot sees it or not.
+    _time: HeldTime,
 }
 
 /// Where the iterator of a column is.
@@ -59,11 +62,13 @@ struct Position {
 
 impl RocksDbView {
     pub(crate) fn new(database: &Arc<Database>, columns: &[Arc<ColumnCell>]) -> Self {
+        let time = database.tuning().expiry().hold();
         let frozen = Frozen::new(Arc::clone(database), |database| database.db().snapshot());
         Self {
             positions: RefCell::default(),
             columns: columns.to_vec(),
             frozen: Arc::new(frozen),
+            _time: time,
         }
     }
 

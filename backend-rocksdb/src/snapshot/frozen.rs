@@ -10,6 +10,7 @@ use super::layout::{Layout, file_name};
 use super::manifest;
 use crate::database::{ColumnCell, Database, MARKS};
 use crate::error::{failed, folder_failed, not_flushed};
+use crate::expiry::HeldTime;
 use crate::flushes::Flushed;
 
 /// The files of a database at a cut. None of them is removed before this is dropped, or before they are linked elsewhere.
@@ -22,6 +23,8 @@ pub(crate) struct Frozen {
     flushing: Option<Flushing>,
     columns: Vec<Arc<ColumnCell>>,
     prefix_len: usize,
+    /// A compaction that ends before the flush does is part of the cut.
+    _time: HeldTime,
 }
 
 /// A flush that goes on while the database is written.
@@ -75,6 +78,7 @@ impl Frozen {
         columns: &[Arc<ColumnCell>],
         prefix_len: usize,
     ) -> Result<Self> {
+        let time = database.tuning().expiry().hold();
         let pin = Pin::new(database)?;
         let (manifest, manifest_len) = current_manifest(database.path())
             .map_err(|e| folder_failed("read manifest", database.path(), e))?;
@@ -85,6 +89,7 @@ impl Frozen {
             flushing: None,
             columns: columns.to_vec(),
             prefix_len,
+            _time: time,
         })
     }
 
