@@ -6,6 +6,9 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use runtime_core::config::parse_duration;
 
+use crate::contents::{
+    BootstrapArgs, ConvertArgs, DiffArgs, DumpArgs, EditArgs, GetArgs, RescaleArgs,
+};
 use crate::control::protocol::Format;
 use crate::failure::{EXIT_CODES, Exit, Failure, one_line};
 use crate::terminal;
@@ -50,6 +53,20 @@ pub(crate) enum Command {
     Copy(CopyArgs),
     /// Delete objects that no checkpoint refers to, or list them
     Gc(GcArgs),
+    /// Print what a state of a checkpoint holds of one key
+    Get(GetArgs),
+    /// Write the entries of a checkpoint's states, without the job's code
+    Dump(DumpArgs),
+    /// Compare two checkpoints, state by state and entry by entry
+    Diff(DiffArgs),
+    /// Write a checkpoint anew in the format that every backend reads
+    Convert(ConvertArgs),
+    /// Write a checkpoint anew with another number of key groups
+    Rescale(RescaleArgs),
+    /// Write a checkpoint anew with changes: states dropped, operators renamed, keys set or deleted
+    Edit(Box<EditArgs>),
+    /// Build a checkpoint out of rows, for a job to start from
+    Bootstrap(Box<BootstrapArgs>),
 }
 
 /// The built-in jobs.

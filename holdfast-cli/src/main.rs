@@ -10,8 +10,11 @@
 //! | `operate` | commands that ask something of a running job |
 //! | `inspect` | listings of checkpoints, and what is in one |
 //! | `upkeep` | verifying, cleaning up and copying checkpoints |
+//! | `contents` | what is in a checkpoint, entry by entry: reading and changing it |
+//! | `progress` | how far long work has come |
 //! | `failure` | errors as one line, and exit codes |
 mod args;
+mod contents;
 mod control;
 mod date;
 mod demo;
@@ -64,5 +67,12 @@ fn dispatch(cli: args::Cli) -> Result<(), Failure> {
         Command::Verify(args) => upkeep::verify(&args),
         Command::Copy(args) => upkeep::copy(&args),
         Command::Gc(args) => upkeep::gc(&args),
+        Command::Get(args) => contents::get(&args),
+        Command::Dump(args) => contents::dump(&args),
+        Command::Diff(args) => contents::run_diff(&args),
+        Command::Convert(args) => contents::run_convert(&args),
+        Command::Rescale(args) => contents::run_rescale(&args),
+        Command::Edit(args) => contents::run_edit(&args),
+        Command::Bootstrap(args) => contents::run_bootstrap(&args),
     }
 }

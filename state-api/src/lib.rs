@@ -30,6 +30,8 @@ mod opaque;
 pub mod option_text;
 mod schema;
 mod schema_codec;
+mod schema_hash;
+mod schema_ordered;
 mod schema_text;
 mod snapshot;
 mod state_type;

@@ -332,6 +332,23 @@ impl Schema {
         crate::schema_codec::decode(self, input)
     }
 
+    /// Decodes an ordered encoding ([`OrderedKey`](crate::OrderedKey)) into a dynamic value and advances the input past it.
+    ///
+    /// # Errors
+    /// `Corrupt` as [`decode_compact`](Self::decode_compact); `Incompatible` when the type has no ordered encoding.
+    pub fn decode_ordered(&self, input: &mut &[u8]) -> Result<Value> {
+        crate::schema_ordered::decode(self, input)
+    }
+
+    /// Appends the ordered encoding of a dynamic value.
+    ///
+    /// # Errors
+    /// `Incompatible` when the value does not have exactly this schema, or the type has no ordered encoding; the output is then
+    /// as it was.
+    pub fn encode_ordered(&self, value: &Value, out: &mut Vec<u8>) -> Result<()> {
+        crate::schema_ordered::encode(self, value, out)
+    }
+
     /// Appends the compact encoding of a dynamic value.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-use state_api::{Error, KeyGroup, Result, Schema, StateKey};
+use state_api::{Error, KeyGroup, Result, Schema, StateKey, Value};
 
 /// How key, namespace and map key of a state stand in one string of bytes.
 ///
@@ -86,6 +86,32 @@ impl CompositeLayout {
             take_mark(before - input.len(), input)?;
         }
         Ok(part)
+    }
+
+    /// Reads a key or a namespace of which only the schema is known: its value, and its encoding without the length mark.
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are not what [`put`](Self::put) wrote.
+    pub fn take_value<'a>(
+        self,
+        schema: &Schema,
+        input: &mut &'a [u8],
+    ) -> Result<(Value, &'a [u8])> {
+        let before = *input;
+        let value = schema.decode_compact(input)?;
+        let len = before.len() - input.len();
+        if self.marks_lengths {
+            take_mark(len, input)?;
+        }
+        Ok((value, &before[..len]))
+    }
+
+    /// Appends a key and a namespace that are encoded already.
+    pub fn put_encoded(self, key: &[u8], namespace: &[u8], out: &mut Vec<u8>) {
+        for part in [key, namespace] {
+            out.extend_from_slice(part);
+            self.put_mark(part.len(), out);
+        }
     }
 
     /// Skips a key or a namespace of which only the schema is known.
@@ -213,6 +239,20 @@ mod tests {
         torn[301] = 2;
         let error = layout.take::<String, String>(&mut &torn[..]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn parts_are_read_and_written_by_schema_as_by_type() {
+        let (schema, layout) = (Schema::String, CompositeLayout::of::<String, String>());
+        let bytes = composite(&"carrier".to_owned(), &"day".to_owned());
+        let mut input = &bytes[..];
+        let (key, encoded_key) = layout.take_value(&schema, &mut input).unwrap();
+        let (namespace, encoded_namespace) = layout.take_value(&schema, &mut input).unwrap();
+        assert_eq!(key, Value::Str("carrier".into()));
+        assert_eq!((namespace, input), (Value::Str("day".into()), &[][..]));
+        let mut out = Vec::new();
+        layout.put_encoded(encoded_key, encoded_namespace, &mut out);
+        assert_eq!(out, bytes);
     }
 
     #[test]

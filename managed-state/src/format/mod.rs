@@ -2,6 +2,7 @@
 //!
 //! The layout of every byte is in `docs/formats/canonical.md`. Live tables and byte stores write it alike, so a job moves
 //! between backends, and a snapshot is read by other tools with the metadata alone.
+mod canonical_writer;
 mod composite;
 mod elements;
 mod group_reader;
@@ -12,6 +13,7 @@ mod overlaid;
 mod persist;
 mod pipe;
 mod restore;
+mod restore_store;
 mod source;
 mod store_source;
 mod stored_list;
@@ -22,6 +24,7 @@ pub(crate) mod test_storage;
 #[cfg(test)]
 mod tests;
 
+pub use canonical_writer::CanonicalWriter;
 pub use composite::{CompositeLayout, group_end, group_of_prefix, put_group_prefix};
 pub use elements::{Elements, put_element, put_encoded_element, split_timestamp};
 pub use group_reader::{Entries, GroupReader, Section};
@@ -30,6 +33,7 @@ pub use header::{CANONICAL, HEADER_LEN};
 pub use persist::{FrozenTablesSnapshot, persist_groups, upload};
 pub use pipe::ChunkWriter;
 pub use restore::{load_tables, open_columns, restore_groups, restore_into_store};
+pub use restore_store::restore_store;
 pub use store_source::{CanonicalColumn, canonical_snapshot};
 pub use write_back::WRITE_BACK;
 
@@ -40,4 +44,4 @@ pub(crate) use stored_list::{
     Chunk, ChunkCheck, ListHead, NUMBER_LEN, StoredList, chunk_number, missing_chunk,
     put_chunk_number,
 };
-pub(crate) use write_back::{DirtyColumn, DirtyEntry, restore_write_back, with_write_back};
+pub(crate) use write_back::{DirtyColumn, DirtyEntry, with_write_back};

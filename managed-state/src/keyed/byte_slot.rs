@@ -26,8 +26,7 @@ use crate::cache::{
     merge_reducing,
 };
 use crate::format::{
-    CanonicalColumn, WRITE_BACK, canonical_snapshot, overlaid, restore_into_store,
-    restore_write_back, with_write_back,
+    CanonicalColumn, canonical_snapshot, overlaid, restore_store, with_write_back,
 };
 
 /// What a kind of state needs beside its column, its type hidden.
@@ -144,37 +143,8 @@ impl ByteSlots {
         handles: &[KeyedHandle],
         cx: &RestoreContext,
     ) -> Result<()> {
-        let (dirty, handles): (Vec<KeyedHandle>, Vec<KeyedHandle>) = handles
-            .iter()
-            .cloned()
-            .partition(|handle| handle.format() == WRITE_BACK);
-        let handles = &handles[..];
-        let format = self.store.native().map(|native| native.format().to_owned());
-        let is_native = |handle: &KeyedHandle| Some(handle.format()) == format.as_deref();
-        let mut columns = if handles.iter().any(is_native) {
-            if !handles.iter().all(is_native) {
-                return Err(Error::incompatible(
-                    "parts of the snapshot are in different formats",
-                ));
-            }
-            let native = self
-                .store
-                .native()
-                .ok_or_else(|| Error::bug("a format without native snapshots"))?;
-            native.restore(handles, self.range, cx).await?
-        } else {
-            restore_into_store(
-                handles,
-                self.range,
-                self.prefix_len,
-                self.store.as_mut(),
-                &*cx.storage,
-            )
-            .await?
-        };
-        let (store, storage) = (self.store.as_mut(), &*cx.storage);
-        let (range, prefix_len) = (self.range, self.prefix_len);
-        restore_write_back(&dirty, range, prefix_len, store, storage, &mut columns).await?;
+        let (store, range) = (self.store.as_mut(), self.range);
+        let columns = restore_store(handles, range, self.prefix_len, store, cx).await?;
         let by_name = columns
             .into_iter()
             .map(|(column, meta)| (Arc::clone(&meta.name), (column, meta)));

@@ -5,6 +5,7 @@
 mod broadcast;
 mod list;
 mod part;
+mod reading;
 mod snapshot;
 mod states;
 mod token;
@@ -14,5 +15,9 @@ mod tests;
 
 pub use broadcast::{BroadcastMap, BroadcastView};
 pub use list::OperatorList;
+pub use reading::{
+    StoredOperatorState, broadcast_element, broadcast_entries, read_operator_states,
+    write_operator_states,
+};
 pub use states::OperatorStates;
 pub use token::{BroadcastState, OperatorListState};

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use state_api::{
-    CodecKind, Error, OperatorStateHandle, OperatorStateMode, RestoreContext, Result, Snapshot,
-    SnapshotRequest, StateKey, StateKind, StateMeta, StateOptions, StateType, TypeMeta,
+    CodecKind, Error, OperatorStateHandle, OperatorStateMode, OperatorStatePart, RestoreContext,
+    Result, Snapshot, SnapshotRequest, StateKey, StateKind, StateMeta, StateOptions, StateType,
+    TypeMeta,
 };
 
 use super::broadcast::{BroadcastMap, BroadcastSlot, BroadcastView};
@@ -386,22 +387,28 @@ fn take_up(
             );
         }
         for &(offset, len) in &part.elements {
-            let start = usize::try_from(offset).ok();
-            let end = offset
-                .checked_add(len)
-                .and_then(|end| usize::try_from(end).ok());
-            match (start, end) {
-                (Some(start), Some(end)) if end <= stream.len() => {
-                    carried.elements.push(stream.slice(start..end))
-                }
-                _ => {
-                    return Err(
-                        Error::corrupt("an element does not lie where its handle says")
-                            .with("state", &part.meta.name),
-                    );
-                }
-            }
+            carried.elements.push(element(stream, part, offset, len)?);
         }
     }
     Ok(())
+}
+
+/// Cuts one element out of a stream.
+pub(super) fn element(
+    stream: &Bytes,
+    part: &OperatorStatePart,
+    offset: u64,
+    len: u64,
+) -> Result<Bytes> {
+    let start = usize::try_from(offset).ok();
+    let end = offset
+        .checked_add(len)
+        .and_then(|end| usize::try_from(end).ok());
+    match (start, end) {
+        (Some(start), Some(end)) if end <= stream.len() => Ok(stream.slice(start..end)),
+        _ => Err(
+            Error::corrupt("an element does not lie where its handle says")
+                .with("state", &part.meta.name),
+        ),
+    }
 }

@@ -9,7 +9,7 @@ use crate::wire::{get_bytes, get_str, get_u8, put_bytes};
 use crate::{Error, OrderedKey, Result, Schema, StateKey, StateType, StoredKey, Value};
 
 /// Appends bytes so that byte order is kept and no encoding is a prefix of another: 0 becomes 0 255, the end is 0 0.
-pub(super) fn escape_ordered(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn escape_ordered(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len() + 2);
     let mut pieces = bytes.split(|byte| *byte == 0);
     out.extend_from_slice(pieces.next().unwrap_or_default());
@@ -21,7 +21,7 @@ pub(super) fn escape_ordered(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Reads what [`escape_ordered`] wrote.
-pub(super) fn unescape_ordered(input: &mut &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn unescape_ordered(input: &mut &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let Some(zero) = input.iter().position(|byte| *byte == 0) else {

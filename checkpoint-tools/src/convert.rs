@@ -1,0 +1,66 @@
+use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
+use managed_state::format::CANONICAL;
+use state_api::{KeyedHandle, Result, SnapshotKind};
+
+use crate::copy_state::Copier;
+use crate::source::{CheckpointSource, place};
+use crate::target::NewCheckpoint;
+
+/// Writes a checkpoint anew in the canonical format, which every backend reads, with all its objects in one folder.
+///
+/// # Errors
+/// `Unsupported` for a native format that is not known; `Corrupt`, naming object, operator and subtask; those of the stores.
+pub async fn convert(
+    source: &CheckpointSource,
+    target: NewCheckpoint,
+) -> Result<CheckpointMetadata> {
+    let mut metadata = source.metadata().clone();
+    source
+        .toolbox
+        .progress
+        .begin("convert", metadata.total_bytes());
+    let mut copier = Copier::new(source, &target);
+    metadata.operators.clear();
+    for operator in &source.metadata().operators {
+        let mut subtasks = Vec::with_capacity(operator.subtasks.len());
+        for subtask in &operator.subtasks {
+            let converted = subtask_of(source, &target, &mut copier, operator, subtask).await;
+            subtasks.push(converted.map_err(|e| place(e, operator, subtask))?);
+        }
+        metadata.operators.push(OperatorMetadata {
+            subtasks,
+            coordinator: copier.coordinator(operator).await?,
+            ..operator.clone()
+        });
+    }
+    metadata.kind = SnapshotKind::CanonicalSavepoint;
+    target.complete(&mut metadata).await?;
+    Ok(metadata)
+}
+
+async fn subtask_of(
+    source: &CheckpointSource,
+    target: &NewCheckpoint,
+    copier: &mut Copier<'_>,
+    operator: &OperatorMetadata,
+    subtask: &SubtaskMetadata,
+) -> Result<SubtaskMetadata> {
+    let handles = &subtask.snapshot.managed_keyed;
+    if handles.iter().all(|handle| handle.format() == CANONICAL) {
+        return copier.subtask(subtask).await;
+    }
+    let part = source
+        .open_part(operator, subtask, Some(target.storage()))
+        .await?;
+    let read = handles.iter().flat_map(KeyedHandle::parts);
+    source
+        .toolbox
+        .progress
+        .advance(read.map(state_api::StateHandle::len).sum());
+    let keyed = part.handles.iter().cloned().map(KeyedHandle::KeyGroups);
+    let snapshot = copier.around(&subtask.snapshot, keyed.collect()).await?;
+    Ok(SubtaskMetadata {
+        snapshot: snapshot.into(),
+        ..subtask.clone()
+    })
+}

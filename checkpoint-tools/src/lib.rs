@@ -1,0 +1,61 @@
+//! Reads and changes what is in a checkpoint, without the program that wrote it.
+//!
+//! A checkpoint says of each state what its bytes are ([`state_api::StateMeta`]), so that they decode to dynamic values
+//! ([`state_api::Value`]). Everything here starts at a [`CheckpointSource`] and never changes what it reads: what is changed is
+//! written as a new checkpoint.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `source`, `keyed` | a checkpoint that is read; keyed state of a subtask in the canonical format |
+//! | `formats`, `store_format` | native formats of backends, turned into the canonical one on the way |
+//! | `entry`, `decode`, `entries` | entries as dynamic values, one after the other |
+//! | `find`, `lookup` | a state by its name, and what it holds of one key |
+//! | `json`, `json_value`, `csv_rows`, `rows` | entries and values as text, and back |
+//! | `diff` | how two checkpoints differ, entry by entry |
+//! | `target`, `copy_state` | a new checkpoint in a folder of its own, and state that is copied into it |
+//! | `spill`, `repartition` | entries in any order on their way into canonical streams |
+//! | `convert`, `rescale`, `edit`, `bootstrap` | what writes a new checkpoint |
+mod bootstrap;
+mod convert;
+mod copy_state;
+mod csv_rows;
+mod decode;
+mod diff;
+mod edit;
+mod entries;
+mod entry;
+mod find;
+mod formats;
+mod json;
+mod json_value;
+mod keyed;
+mod lookup;
+mod progress;
+mod repartition;
+mod rescale;
+mod rows;
+mod scratch;
+mod source;
+mod spill;
+mod store_format;
+mod target;
+
+pub use bootstrap::{Bootstrap, NewOperator};
+pub use convert::convert;
+pub use csv_rows::CsvRows;
+pub use diff::{DiffOptions, Difference, StateDiff, diff};
+pub use edit::{Edit, EditReport, edit};
+pub use entries::Selection;
+pub use entry::{Entry, Item, RawKind, RawPart};
+pub use find::FoundState;
+pub use formats::{Conversion, Formats, NativeFormat, NativePart};
+pub use json::{entry_json, item_json};
+pub use json_value::{value_from_json, value_from_text};
+pub use keyed::KeyedPart;
+pub use lookup::KeyQuery;
+pub use progress::{Progress, Silent};
+pub use rescale::{RescaledOperator, rescale};
+pub use rows::Row;
+pub use source::{CheckpointSource, Toolbox};
+pub use store_format::StoreFormat;
+pub use target::NewCheckpoint;

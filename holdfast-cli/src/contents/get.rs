@@ -1,0 +1,111 @@
+use checkpoint_tools::{Entry, KeyQuery, entry_json};
+use state_api::Value;
+
+use super::args::GetArgs;
+use super::opened::{interruptible, open};
+use super::steps::Steps;
+use crate::date::time_text;
+use crate::failure::{Exit, Failure};
+use crate::inspect::{Table, io_runtime};
+use crate::terminal;
+
+/// Entries that are shown in a table; of a longer list or map the rest is counted.
+const SHOWN: usize = 10_000;
+
+/// Prints what a state holds of one key.
+///
+/// # Errors
+/// When there is no such checkpoint or state, the text is no key of it, or it holds nothing of it.
+pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let io = io_runtime()?;
+    let progress = Steps::beside_rows(true);
+    interruptible(&io, &progress, async {
+        let source = open(&args.source, io.handle(), &progress).await?;
+        let state = source.state(&args.state)?;
+        let mut query = KeyQuery::parse(&state, &args.key)?;
+        if let Some(text) = &args.namespace {
+            query = query.namespace(&state, text)?;
+        }
+        if let Some(text) = &args.map_key {
+            query = query.map_key(&state, text)?;
+        }
+        let mut found = Found::default();
+        let take = &mut |entry: Entry| {
+            found.take(entry, args.json);
+            Ok(())
+        };
+        source.lookup(&state, &query, take).await?;
+        if found.count == 0 {
+            let line = format!(
+                "state {} of checkpoint {} has nothing of key {}",
+                state.path(),
+                source.metadata().checkpoint,
+                query.key().to_json_string()
+            );
+            return Err(Failure::new(Exit::Failed, line));
+        }
+        terminal::print(&found.text(args.json))
+    })
+}
+
+#[derive(Default)]
+struct Found {
+    count: usize,
+    lines: String,
+    entries: Vec<Entry>,
+}
+
+impl Found {
+    fn take(&mut self, entry: Entry, json: bool) {
+        self.count += 1;
+        if json {
+            self.lines.push_str(&entry_json(&entry));
+            self.lines.push('\n');
+        } else if self.entries.len() < SHOWN {
+            self.entries.push(entry);
+        }
+    }
+
+    fn text(self, json: bool) -> String {
+        if json {
+            return self.lines;
+        }
+        let columns: [(&str, Column); 6] = [
+            ("namespace", |e| shown(e.namespace.as_ref())),
+            ("map key", |e| shown(e.map_key.as_ref())),
+            ("index", |e| e.index.map(|i| i.to_string())),
+            ("time", |e| e.time_ms.map(|ms| ms.to_string())),
+            ("value", |e| shown(e.value.as_ref())),
+            ("expires", |e| e.expires_ms.map(time_text)),
+        ];
+        // A column that no entry has is left out.
+        let used: Vec<&(&str, Column)> = columns
+            .iter()
+            .filter(|(_, column)| self.entries.iter().any(|entry| column(entry).is_some()))
+            .collect();
+        let heads: Vec<&str> = used.iter().map(|(head, _)| *head).collect();
+        let mut table = Table::new(&heads, &[]);
+        for entry in &self.entries {
+            table.row(
+                used.iter()
+                    .map(|(_, column)| column(entry).unwrap_or_default()),
+            );
+        }
+        let mut out = table.render(0);
+        if self.count > SHOWN {
+            let more = (self.count - SHOWN) as u64;
+            out.push_str(&format!(
+                "and {} more (--json has them all)\n",
+                terminal::grouped(more)
+            ));
+        }
+        out
+    }
+}
+
+/// Writes one column of an entry.
+type Column = fn(&Entry) -> Option<String>;
+
+fn shown(value: Option<&Value>) -> Option<String> {
+    value.map(Value::to_json_string)
+}
