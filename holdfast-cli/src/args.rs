@@ -171,7 +171,7 @@ pub(crate) struct RunArgs {
     /// How long barriers stay in line before they overtake, such as 1s [default: 0s]; with --unaligned
     #[arg(long, value_name = "TIME")]
     pub(crate) aligned_timeout: Option<String>,
-    /// State backend: `hashmap`, `rocksdb` (if built with that feature), or `reference` (an ordered byte store in memory, for
+    /// State backend: `hashmap`, `fs` (checkpoints cost what changed), `rocksdb` (if built with that feature), or `reference` (an ordered byte store in memory, for
     /// comparison)
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,

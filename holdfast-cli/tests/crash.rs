@@ -66,7 +66,7 @@ impl Trial {
             6 => Blow::BeforeFirstCheckpoint,
             _ => Blow::After(one_to(&mut random, 40)),
         };
-        let backend = *random.one_of(&["hashmap", "reference"]);
+        let backend = *random.one_of(&["hashmap", "fs", "reference"]);
         Self {
             seed,
             backend,
@@ -255,8 +255,8 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
 }
 
 #[test]
-fn the_demo_ends_identical_on_both_backends() {
-    for backend in ["hashmap", "reference"] {
+fn the_demo_ends_identical_on_every_backend() {
+    for backend in ["hashmap", "fs", "reference"] {
         let output = run(&["demo", "--rate", "7000", "--backend", backend]);
         let told = text(&output.stdout);
         assert!(output.status.success(), "{told}{}", text(&output.stderr));

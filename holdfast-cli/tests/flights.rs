@@ -9,6 +9,7 @@ use support::{Worker, arg, january, rows, rows_of};
 
 const BACKENDS: &[&str] = &[
     "hashmap",
+    "fs",
     "reference",
     #[cfg(feature = "rocksdb")]
     "rocksdb",

@@ -62,7 +62,7 @@ impl Trial {
         let inline = format!("execution.checkpointing.data-inline-threshold={inline}");
         let tolerable = *self.random.one_of(&["0", "1000"]);
         let tolerable = format!("execution.checkpointing.tolerable-failed-checkpoints={tolerable}");
-        let backend = *self.random.one_of(&["hashmap", "reference"]);
+        let backend = *self.random.one_of(&["hashmap", "fs", "reference"]);
         let (output, checkpoints) = (
             self.disk.path().join("out"),
             self.disk.path().join("checkpoints"),

@@ -2,6 +2,7 @@
 
 pub mod bytes;
 mod cache;
+pub mod changes;
 pub mod format;
 pub mod increments;
 pub mod keyed;

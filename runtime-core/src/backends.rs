@@ -6,6 +6,10 @@ use state_api::{BackendRegistry, Result};
 /// # Errors
 /// `AlreadyExists` when a name is taken.
 pub fn register_backends(registry: &mut BackendRegistry) -> Result<()> {
+    #[cfg(feature = "fs")]
+    backend_fs::register(registry)?;
+    #[cfg(not(feature = "fs"))]
+    ["fs", "filesystem"].map(|name| registry.declare_absent(name, "fs"));
     #[cfg(feature = "rocksdb")]
     backend_rocksdb::register(registry)?;
     #[cfg(not(feature = "rocksdb"))]
@@ -24,6 +28,13 @@ mod tests {
         let found = registry
             .get("rocksdb")
             .map(|backend| backend.name().to_owned());
+        for name in ["fs", "filesystem"] {
+            let found = registry.get(name).map(|backend| backend.name().to_owned());
+            match found {
+                Ok(found) => assert_eq!((cfg!(feature = "fs"), &*found), (true, "fs")),
+                Err(error) => assert!(error.message().ends_with("the feature \"fs\"")),
+            }
+        }
         if cfg!(feature = "rocksdb") {
             assert_eq!(found.unwrap(), "rocksdb");
         } else {

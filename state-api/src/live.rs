@@ -29,16 +29,30 @@ pub trait FrozenTables: Send {
     /// Returns the states with the entries encoded so far.
     fn states(&self) -> Vec<StateSummary>;
 
-    /// Returns the changes since a completed checkpoint, if the tables captured them.
+    /// Returns the changes since the cut of an earlier checkpoint, 0 for what was restored; `None` unless all tables know them.
+    ///
+    /// They share what is frozen with these tables, and are to be encoded before a group of these is.
     fn changes(&mut self, since: CheckpointId) -> Option<Box<dyn FrozenChanges>>;
 }
 
-/// The changes between a completed checkpoint and a cut.
+/// The changes between two cuts.
 ///
 /// # Contract
-/// As [`FrozenTables`].
+/// As [`FrozenTables`]. Applied to what was there at the first cut they give what was there at the second
+/// (`model::run` in `backend-testkit`, with checkpoints on the way).
 pub trait FrozenChanges: Send {
-    /// Appends the changes of one key group: upserts and removals in the canonical change format.
+    /// Returns the key groups covered.
+    fn range(&self) -> KeyGroupRange;
+
+    /// Returns the states with all entries that they had at the second cut; the number is an estimate where it would take a
+    /// walk.
+    fn states(&self) -> Vec<StateSummary>;
+
+    /// Returns the number of keys whose whole value changed; one that changed several times may count as often.
+    fn changed(&self) -> u64;
+
+    /// Appends the changes of one key group, checksum included, in the layout of change streams; appends nothing if there are
+    /// none.
     ///
     /// # Errors
     /// As [`FrozenTables::encode_group`].
@@ -64,12 +78,6 @@ pub trait LoadTables {
     /// # Errors
     /// `Corrupt` when the bytes are not what [`FrozenTables::encode_group`] wrote for this group.
     fn load_group(&mut self, group: KeyGroup, bytes: Bytes) -> Result<()>;
-
-    /// Applies the changes of one key group.
-    ///
-    /// # Errors
-    /// `Corrupt` when the bytes are not what [`FrozenChanges::encode_group`] wrote for this group.
-    fn apply_changes(&mut self, group: KeyGroup, bytes: Bytes) -> Result<()>;
 }
 
 /// What a restore may use.
@@ -118,6 +126,13 @@ pub trait LiveSnapshots {
     /// Returns whether the tables shall record what changes.
     fn captures_changes(&self) -> bool {
         false
+    }
+
+    /// Returns the checkpoint whose cut the next one will ask for the changes since, if there is one, 0 for what was restored.
+    ///
+    /// Asked for after each notice: the tables forget what changed before it.
+    fn builds_on(&self) -> Option<CheckpointId> {
+        None
     }
 
     /// Learns that a checkpoint is complete.

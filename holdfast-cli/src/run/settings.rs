@@ -331,7 +331,7 @@ mod tests {
         for (arguments, told) in [
             (
                 vec!["--backend", "hashmop"],
-                "did you mean \"hashmap\"? known: hashmap, reference",
+                "did you mean \"hashmap\"? known: filesystem, fs, hashmap, reference",
             ),
             #[cfg(not(feature = "rocksdb"))]
             (vec!["--backend", "rocksdb"], "not compiled in"),

@@ -11,6 +11,7 @@ pub(crate) const KEYED_MAGIC: [u8; 7] = *b"HFKEYED";
 pub(crate) const OPERATOR_MAGIC: [u8; 7] = *b"HFOPSTA";
 pub(crate) const RAW_MAGIC: [u8; 7] = *b"HFRAWST";
 pub(crate) const PAIRS_MAGIC: [u8; 7] = *b"HFPAIRS";
+pub(crate) const CHANGES_MAGIC: [u8; 7] = *b"HFCHGES";
 
 const VERSION: u8 = 1;
 

@@ -37,7 +37,9 @@ pub use restore_store::restore_store;
 pub use store_source::{CanonicalColumn, canonical_snapshot};
 pub use write_back::WRITE_BACK;
 
-pub(crate) use header::{OPERATOR_MAGIC, PAIRS_MAGIC, RAW_MAGIC, check_header, header};
+pub(crate) use header::{
+    CHANGES_MAGIC, KEYED_MAGIC, OPERATOR_MAGIC, PAIRS_MAGIC, RAW_MAGIC, check_header, header,
+};
 pub(crate) use overlaid::overlaid;
 pub(crate) use restore::{naming, object_name, read_all, read_groups};
 pub(crate) use stored_list::{

@@ -6,10 +6,12 @@ use state_api::wire::get_bytes;
 use state_api::{CodecKind, Error, Result, StateKey, StateType, TtlConfig};
 
 use super::decoder::{Decoder, Origin};
+use super::history::{ListMark, MapMark};
 use super::live_map::NestedMap;
 use super::measured::{Measured, heap_of};
 use super::stamp::Stamped;
 use crate::bytes::{CompactKeys, MapKeys, OrderedKeys};
+use crate::changes::{put_cleared, put_list_edit, put_removed, put_upsert};
 use crate::format::{GroupWriter, put_element};
 use crate::live::{LiveList, LiveMap, LiveSortedMap};
 
@@ -33,6 +35,9 @@ pub(crate) trait Form: Clone + Send + Sync + 'static {
 
     /// Whether cells hold timestamps.
     const TIMED: bool;
+
+    /// Whether a change of a cell is one of a part of it.
+    const HAS_PARTS: bool = true;
 
     /// Bytes on the heap that a cell owns.
     fn heap_size(cell: &Self::Cell) -> usize;
@@ -66,6 +71,16 @@ pub(crate) trait Form: Clone + Send + Sync + 'static {
         &self,
         composite: impl Fn(&mut Vec<u8>),
         cell: &Self::Cell,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    );
+
+    /// Writes what changed in a cell since the cut of a snapshot; `None` if there is no cell any more.
+    fn encode_changes(
+        &self,
+        composite: impl Fn(&mut Vec<u8>),
+        cell: Option<&Self::Cell>,
+        since: u64,
         filter: Option<ExpiredFilter>,
         out: &mut GroupWriter<'_>,
     );
@@ -139,6 +154,7 @@ impl<T: StateType, S: Stamped<T>> Form for ValueForm<T, S> {
     type Cell = S;
     const HAS_HEAP: bool = T::HAS_HEAP;
     const TIMED: bool = S::TIMED;
+    const HAS_PARTS: bool = false;
 
     fn heap_size(cell: &S) -> usize {
         cell.value().heap_size()
@@ -189,6 +205,21 @@ impl<T: StateType, S: Stamped<T>> Form for ValueForm<T, S> {
     }
 
     #[inline]
+    fn encode_changes(
+        &self,
+        composite: impl Fn(&mut Vec<u8>),
+        cell: Option<&S>,
+        _since: u64,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    ) {
+        match cell.filter(|cell| !is_dropped(filter, *cell)) {
+            Some(cell) => put_upsert(out, composite, |out| put_stored(self.codec, cell, out)),
+            None => put_removed(out, composite),
+        }
+    }
+
+    #[inline]
     fn decode(
         &self,
         origin: &Origin,
@@ -223,13 +254,13 @@ impl<T, S> Clone for ListForm<T, S> {
 }
 
 impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
-    type Cell = Measured<LiveList<S>>;
+    type Cell = Measured<LiveList<S>, ListMark>;
     const HAS_HEAP: bool = true;
     const TIMED: bool = S::TIMED;
 
     #[inline]
     fn heap_size(cell: &Self::Cell) -> usize {
-        cell.parts() + cell.allocated()
+        cell.parts() + cell.allocated() + cell.history_bytes()
     }
 
     fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool {
@@ -260,6 +291,34 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
         });
     }
 
+    fn encode_changes(
+        &self,
+        composite: impl Fn(&mut Vec<u8>),
+        cell: Option<&Self::Cell>,
+        since: u64,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    ) {
+        let put = |s: &S, out: &mut Vec<u8>| {
+            put_element(self.codec, S::TIMED.then(|| s.stamp()), s.value(), out);
+        };
+        // Where expired elements are left out, nobody knows how many the list had in the snapshot.
+        if let Some(list) = cell.filter(|_| !S::TIMED || filter.is_none())
+            && let Some((before, dropped)) = ListMark::edit(list.marks_since(since))
+        {
+            let edit = (before as u64, dropped as u64);
+            return put_list_edit(out, composite, edit, |out| {
+                list.for_each_from(before - dropped, |s| put(s, out));
+            });
+        }
+        let kept = cell.into_iter().flat_map(|cell| cell.iter());
+        let mut kept = kept.filter(|s| !is_dropped(filter, *s)).peekable();
+        if kept.peek().is_none() {
+            return put_removed(out, composite);
+        }
+        put_upsert(out, composite, |out| kept.for_each(|s| put(s, out)));
+    }
+
     fn decode(
         &self,
         origin: &Origin,
@@ -268,7 +327,7 @@ impl<T: StateType, S: Stamped<T>> Form for ListForm<T, S> {
         _cell: Option<&mut Self::Cell>,
     ) -> Result<Option<Self::Cell>> {
         no_map_key(map_key)?;
-        let mut list = Measured::<LiveList<S>>::default();
+        let mut list = Self::Cell::default();
         let mut input = value;
         while !input.is_empty() {
             let stored: S = take_stored(origin, &origin.value, get_bytes(&mut input)?)?;
@@ -318,13 +377,13 @@ where
     M: NestedMap<MK, S>,
     C: MapKeys<MK>,
 {
-    type Cell = Measured<M>;
+    type Cell = Measured<M, MapMark<MK>>;
     const HAS_HEAP: bool = true;
     const TIMED: bool = S::TIMED;
 
     #[inline]
     fn heap_size(cell: &Self::Cell) -> usize {
-        cell.parts() + cell.allocated()
+        cell.parts() + cell.allocated() + cell.history_bytes()
     }
 
     fn is_expired(cell: &Self::Cell, filter: ExpiredFilter) -> bool {
@@ -350,6 +409,42 @@ where
         }
     }
 
+    fn encode_changes(
+        &self,
+        composite: impl Fn(&mut Vec<u8>),
+        cell: Option<&Self::Cell>,
+        since: u64,
+        filter: Option<ExpiredFilter>,
+        out: &mut GroupWriter<'_>,
+    ) {
+        let mut put = |key: &MK, stored: Option<&S>| {
+            let map_key = |out: &mut Vec<u8>| {
+                composite(out);
+                C::put(key, out);
+            };
+            match stored.filter(|s| !is_dropped(filter, *s)) {
+                Some(s) => put_upsert(out, map_key, |out| put_stored(self.codec, s, out)),
+                None => put_removed(out, map_key),
+            }
+        };
+        if let Some(map) = cell
+            && MapMark::is_by_key(map.marks_since(since))
+        {
+            let marks = map.marks_since(since);
+            return MapMark::for_each_key(marks, |key| put(key, map.get(key)));
+        }
+        put_cleared(out, &composite);
+        for (key, stored) in cell.into_iter().flat_map(|cell| cell.entries()) {
+            let map_key = |out: &mut Vec<u8>| {
+                composite(out);
+                C::put(key, out);
+            };
+            if !is_dropped(filter, stored) {
+                put_upsert(out, map_key, |out| put_stored(self.codec, stored, out));
+            }
+        }
+    }
+
     fn decode(
         &self,
         origin: &Origin,
@@ -363,7 +458,7 @@ where
         let mut new = None;
         let map = match cell {
             Some(map) => map,
-            None => new.insert(Measured::<M>::default()),
+            None => new.insert(Self::Cell::default()),
         };
         map.edit(|map| (map.insert(key, stored), heap));
         Ok(new)

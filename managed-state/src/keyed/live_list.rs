@@ -5,6 +5,7 @@ use state_api::{Result, StateKey, StateType};
 
 use super::bound::OfTable;
 use super::form::ListForm;
+use super::history::ListMark;
 use super::live_slot::{Address, Cursor, TableSlot};
 use super::measured::{Measured, heap_of};
 use super::stamp::Stamped;
@@ -12,7 +13,7 @@ use crate::live::LiveList;
 
 /// A list state of one key and namespace in a live table.
 pub(crate) struct LiveListView<'a, K: StateKey, N, T, S> {
-    pub(crate) cell: Cursor<'a, K, N, Measured<LiveList<S>>>,
+    pub(crate) cell: Cursor<'a, K, N, Measured<LiveList<S>, ListMark>>,
     pub(crate) types: PhantomData<T>,
 }
 
@@ -35,7 +36,7 @@ where
 
 impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, N, T, S> {
     /// Removes expired elements; returns all elements as they were if they may be seen once more.
-    fn expire(&mut self) -> Option<Measured<LiveList<S>>> {
+    fn expire(&mut self) -> Option<Measured<LiveList<S>, ListMark>> {
         if !S::TIMED {
             return None;
         }
@@ -59,7 +60,11 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, 
     fn renew(&mut self) {
         if self.cell.expiry.renews_on_read::<T, S>() {
             let now = self.cell.expiry.now::<T, S>();
+            let epoch = self.cell.epoch();
             self.cell.edit(|list| {
+                if let Some(mark) = list.noted(epoch) {
+                    mark.is_whole = true;
+                }
                 list.edit(|list| (list.iter_mut().for_each(|s| s.renew(now)), 0));
                 true
             });
@@ -67,8 +72,10 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, 
     }
 
     fn retain_stored(&mut self, mut f: impl FnMut(&S) -> bool) {
+        let epoch = self.cell.epoch();
         self.cell.edit(|list| {
-            list.edit(|list| {
+            let before = list.len();
+            let is_left = list.edit(|list| {
                 let mut freed = 0;
                 list.retain(|s| {
                     let keep = f(s);
@@ -76,7 +83,13 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, 
                     keep
                 });
                 (!list.is_empty(), -freed)
-            })
+            });
+            if list.len() != before
+                && let Some(mark) = list.noted(epoch)
+            {
+                mark.is_whole = true;
+            }
+            is_left
         });
     }
 }
@@ -88,7 +101,10 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T>
     fn push(&mut self, element: T) -> Result<()> {
         let now = self.cell.expiry.now::<T, S>();
         let heap = heap_of(&element);
-        self.cell.edit_or_insert(Measured::default, |list| {
+        let epoch = self.cell.epoch();
+        let anew = || Measured::anew(epoch);
+        self.cell.edit_or_insert(anew, |list| {
+            list.noted(epoch);
             list.edit(|list| (list.push(S::new(element, now)), heap))
         })
     }
@@ -100,7 +116,10 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T>
         let now = self.cell.expiry.now::<T, S>();
         let heap = elements.iter().map(heap_of).sum();
         let stored = elements.into_iter().map(|element| S::new(element, now));
-        self.cell.edit_or_insert(Measured::default, |list| {
+        let epoch = self.cell.epoch();
+        let anew = || Measured::anew(epoch);
+        self.cell.edit_or_insert(anew, |list| {
+            list.noted(epoch);
             list.edit(|list| (list.extend(stored), heap))
         })
     }
@@ -111,7 +130,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T>
         }
         let now = self.cell.expiry.now::<T, S>();
         let heap = elements.iter().map(heap_of).sum();
-        let mut list = Measured::<LiveList<S>>::default();
+        let mut list = Measured::<LiveList<S>, ListMark>::anew(self.cell.epoch());
         list.edit(|list| {
             (
                 list.extend(elements.into_iter().map(|element| S::new(element, now))),
@@ -141,7 +160,11 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> ListAccess<T>
     fn pop_front(&mut self) -> Result<Option<T>> {
         self.expire();
         let mut popped = None;
+        let epoch = self.cell.epoch();
         self.cell.edit(|list| {
+            if let Some(mark) = list.noted(epoch) {
+                mark.popped += 1;
+            }
             list.edit(|list| {
                 popped = list.pop_front().map(S::into_value);
                 (!list.is_empty(), -popped.as_ref().map_or(0, heap_of))

@@ -5,6 +5,7 @@ use state_api::{OrderedKey, Result, StateKey, StateType};
 
 use super::bound::OfTable;
 use super::form::{MapForm, SortedMapForm};
+use super::history::MapMark;
 use super::live_slot::{Address, Cursor, TableSlot};
 use super::measured::{Measured, heap_of};
 use super::stamp::Stamped;
@@ -72,7 +73,7 @@ nested_map!(LiveSortedMap, OrderedKey);
 
 /// A map state of one key and namespace in a live table; `M` is the nested map.
 pub(crate) struct LiveMapView<'a, K: StateKey, N, MK, MV, S, M> {
-    pub(crate) cell: Cursor<'a, K, N, Measured<M>>,
+    pub(crate) cell: Cursor<'a, K, N, Measured<M, MapMark<MK>>>,
     pub(crate) types: PhantomData<(MK, MV, S)>,
 }
 
@@ -144,7 +145,7 @@ where
     }
 
     /// Removes all expired entries; returns the map as it was if they may be seen once more.
-    fn expire_all(&mut self) -> Option<Measured<M>> {
+    fn expire_all(&mut self) -> Option<Measured<M, MapMark<MK>>> {
         if !S::TIMED {
             return None;
         }
@@ -161,23 +162,29 @@ where
             .returns_expired()
             .then(|| self.cell.get().cloned())
             .flatten();
-        self.retain_stored(|_, s| !expiry.is_expired(s, now));
+        self.retain_stored(false, |_, s| !expiry.is_expired(s, now));
         last_look
     }
 
     fn renew_all(&mut self) {
         if self.cell.expiry.renews_on_read::<MV, S>() {
             let now = self.cell.expiry.now::<MV, S>();
-            self.retain_stored(|_, s| {
+            self.retain_stored(true, |_, s| {
                 s.renew(now);
                 true
             });
         }
     }
 
-    fn retain_stored(&mut self, mut f: impl FnMut(&MK, &mut S) -> bool) {
+    /// Keeps the entries for which a function returns true; it says whether the function changes those that it keeps.
+    fn retain_stored(&mut self, changes: bool, mut f: impl FnMut(&MK, &mut S) -> bool) {
+        let epoch = self.cell.epoch();
+        let mut removed = Vec::new();
         self.cell.edit(|map| {
-            map.edit(|map| {
+            if changes && let Some(mark) = map.noted(epoch) {
+                mark.is_whole = true;
+            }
+            let is_left = map.edit(|map| {
                 let mut delta = 0;
                 map.retain(|key, s| {
                     let before = heap_of(s.value());
@@ -187,10 +194,19 @@ where
                     } else {
                         -before - heap_of(key)
                     };
+                    if !keep && epoch.is_some() {
+                        removed.push(key.clone());
+                    }
                     keep
                 });
                 (!map.is_empty(), delta)
-            })
+            });
+            if !removed.is_empty()
+                && let Some(mark) = map.noted(epoch)
+            {
+                removed.iter().for_each(|key| mark.touch(key));
+            }
+            is_left
         });
     }
 
@@ -198,7 +214,11 @@ where
         // Looked up first: a miss must not copy a map that a snapshot holds.
         self.stored(key)?;
         let mut removed = None;
+        let epoch = self.cell.epoch();
         self.cell.edit(|map| {
+            if let Some(mark) = map.noted(epoch) {
+                mark.touch(key);
+            }
             map.edit(|map| {
                 removed = map.remove(key);
                 let freed = removed
@@ -227,7 +247,11 @@ where
         }
         if self.cell.expiry.renews_on_read::<MV, S>() && self.stored(key).is_some() {
             let now = self.cell.expiry.now::<MV, S>();
+            let epoch = self.cell.epoch();
             self.cell.edit(|map| {
+                if let Some(mark) = map.noted(epoch) {
+                    mark.touch(key);
+                }
                 map.edit(|map| {
                     if let Some(stored) = map.get_mut(key) {
                         stored.renew(now);
@@ -242,9 +266,15 @@ where
     #[inline]
     fn put(&mut self, key: MK, value: MV) -> Result<()> {
         let now = self.cell.expiry.now::<MV, S>();
-        self.cell.edit_or_insert(Measured::default, |map| {
-            map.edit(|map: &mut M| ((), put_stored(map, key, S::new(value, now))));
-        })
+        let epoch = self.cell.epoch();
+        let anew = || Measured::anew(epoch);
+        self.cell
+            .edit_or_insert(anew, |map: &mut Measured<M, MapMark<MK>>| {
+                if let Some(mark) = map.noted(epoch) {
+                    mark.touch(&key);
+                }
+                map.edit(|map: &mut M| ((), put_stored(map, key, S::new(value, now))));
+            })
     }
 
     fn put_all(&mut self, entries: Vec<(MK, MV)>) -> Result<()> {
@@ -252,12 +282,18 @@ where
             return Ok(());
         }
         let now = self.cell.expiry.now::<MV, S>();
-        self.cell.edit_or_insert(Measured::default, |map| {
-            map.edit(|map: &mut M| {
-                let put = |(key, value)| put_stored(map, key, S::new(value, now));
-                ((), entries.into_iter().map(put).sum())
-            });
-        })
+        let epoch = self.cell.epoch();
+        let anew = || Measured::anew(epoch);
+        self.cell
+            .edit_or_insert(anew, |map: &mut Measured<M, MapMark<MK>>| {
+                if let Some(mark) = map.noted(epoch) {
+                    entries.iter().for_each(|(key, _)| mark.touch(key));
+                }
+                map.edit(|map: &mut M| {
+                    let put = |(key, value)| put_stored(map, key, S::new(value, now));
+                    ((), entries.into_iter().map(put).sum())
+                });
+            })
     }
 
     fn modify<R>(&mut self, key: &MK, f: impl FnOnce(&mut Option<MV>) -> R) -> Result<R> {
@@ -294,7 +330,7 @@ where
     fn retain(&mut self, mut f: impl FnMut(&MK, &mut MV) -> bool) -> Result<()> {
         self.expire_all();
         let now = self.cell.expiry.now::<MV, S>();
-        self.retain_stored(|key, s| {
+        self.retain_stored(true, |key, s| {
             s.renew(now);
             f(key, s.value_mut())
         });
@@ -360,7 +396,7 @@ where
 
     fn remove_range(&mut self, from: Option<&MK>, to: Option<&MK>) -> Result<()> {
         let inside = |key: &MK| from.is_none_or(|from| key >= from) && to.is_none_or(|to| key < to);
-        self.retain_stored(|key, _| !inside(key));
+        self.retain_stored(false, |key, _| !inside(key));
         Ok(())
     }
 }

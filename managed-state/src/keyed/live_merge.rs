@@ -3,6 +3,7 @@
 use state_api::{Result, StateKey, StateType};
 
 use super::form::{ListForm, ValueForm};
+use super::history::ListMark;
 use super::live_slot::{Address, TableSlot, table_hash};
 use super::measured::{Measured, heap_of};
 use super::stamp::Stamped;
@@ -59,7 +60,7 @@ where
     let (mut cell, _) = slot.cursor(at);
     let now = cell.expiry.now::<T, S>();
     let expiry = cell.expiry;
-    let mut list = Measured::<LiveList<S>>::default();
+    let mut list = Measured::<LiveList<S>, ListMark>::anew(cell.epoch());
     for stored in cell
         .get()
         .into_iter()

@@ -1,6 +1,6 @@
 use std::any::Any;
 
-use state_api::{Error, KeyGroup, Result, StateKey, StateMeta, StateType, StoredKey};
+use state_api::{EntryCount, Error, KeyGroup, Result, StateKey, StateMeta, StateType, StoredKey};
 
 use super::decoder::Origin;
 use super::encode::encode_group;
@@ -9,7 +9,8 @@ use super::stamp::Expiry;
 use super::states::wrong_type;
 use crate::format::{CompositeLayout, GroupWriter, Section};
 use crate::live::{
-    Change, EntryHasher, FrozenTable, HeapSize, LiveTable, OverlayLimit, PageCursor, SweepCursor,
+    Change, EntryHasher, Epoch, FrozenTable, HeapSize, LiveTable, OverlayLimit, PageCursor,
+    SweepCursor,
 };
 
 /// Bytes of entries up to which a table is taken to be in the processor's nearer caches.
@@ -44,6 +45,9 @@ pub(crate) trait LiveSlot<K>: Any {
     fn overlay_bytes(&self) -> usize;
     fn confirm(&mut self, id: u64);
 
+    /// Starts to remember what changes, if the strategy wants it: what is there now is what every snapshot so far has.
+    fn remember_changes(&mut self);
+
     /// Appends the next page of (key, namespace) pairs to a `Vec<(K, N)>`; returns false after the last page.
     fn pairs_page(
         &self,
@@ -54,11 +58,23 @@ pub(crate) trait LiveSlot<K>: Any {
 }
 
 /// A table at the moment of a cut.
-pub(crate) trait FrozenSlot: Send {
+pub(crate) trait FrozenSlot: Send + Sync {
     fn meta(&self) -> &StateMeta;
 
     /// Writes the entries of one key group and lets go of it.
     fn encode(&self, group: usize, out: &mut GroupWriter<'_>) -> Result<()>;
+
+    /// Returns the number of entries.
+    fn entries(&self) -> EntryCount;
+
+    /// Says whether all changes since the cut of an earlier snapshot are known.
+    fn knows_changes_since(&self, since: u64) -> bool;
+
+    /// Returns how many entries changed; one that changed several times may count as often, those of collections don't count.
+    fn changed_since(&self, since: u64) -> u64;
+
+    /// Writes what changed in one key group.
+    fn encode_changes(&self, since: u64, group: usize, out: &mut GroupWriter<'_>) -> Result<()>;
 }
 
 /// The hash by which a live table finds an entry: the key's stable hash, the namespace and the process's seed.
@@ -279,6 +295,10 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         self.table.confirm(id);
     }
 
+    fn remember_changes(&mut self) {
+        self.table.restored_from(0);
+    }
+
     fn pairs_page(
         &self,
         group: usize,
@@ -316,6 +336,40 @@ impl<S: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<S, N, F> 
         encoded.map_err(|e| e.with("state", &self.meta.name))?;
         self.table.release_group(group);
         Ok(())
+    }
+
+    fn entries(&self) -> EntryCount {
+        let entries = self.table.len() as u64;
+        // Cells that hold several, and those that hold none but expired ones.
+        if self.form.least_value().is_none() || (F::TIMED && self.filter.is_some()) {
+            EntryCount::Estimate(entries)
+        } else {
+            EntryCount::Exact(entries)
+        }
+    }
+
+    fn knows_changes_since(&self, since: u64) -> bool {
+        self.table.knows_changes_since(since)
+    }
+
+    fn changed_since(&self, since: u64) -> u64 {
+        match F::HAS_PARTS {
+            true => 0,
+            false => self.table.changed_since(since),
+        }
+    }
+
+    fn encode_changes(&self, since: u64, group: usize, out: &mut GroupWriter<'_>) -> Result<()> {
+        let put = |key: &S, namespace: &N, cell: Option<&F::Cell>| {
+            let composite = |out: &mut Vec<u8>| self.layout.put(key, namespace, out);
+            self.form
+                .encode_changes(composite, cell, since, self.filter, out);
+            Ok(())
+        };
+        let written = self.table.for_each_change_since(since, group, put);
+        written
+            .map(drop)
+            .map_err(|e| e.with("state", &self.meta.name))
     }
 }
 
@@ -366,6 +420,12 @@ impl<K: StateKey, N: StateKey, V: Clone + Send + Sync + 'static> Cursor<'_, K, N
     pub(crate) fn get(&self) -> Option<&V> {
         self.table
             .get(self.at.group, self.at.hash, self.at.key, self.at.namespace)
+    }
+
+    /// Returns where the table stands between snapshots, if it remembers changes.
+    #[inline]
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.table.epoch()
     }
 
     #[cfg_attr(not(debug_assertions), inline(always))]

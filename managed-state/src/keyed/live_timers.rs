@@ -1,23 +1,32 @@
 use std::any::Any;
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use imbl::OrdSet;
 use state_api::wire::take_array;
-use state_api::{Error, KeyGroup, Result, StateKey, StateMeta};
+use state_api::{EntryCount, Error, KeyGroup, Result, StateKey, StateMeta};
 
 use super::decoder::Origin;
 use super::live_slot::{FrozenSlot, LiveSlot};
+use super::timer_changes::{KnownTimers, TimerChanges};
+use crate::changes::{put_removed, put_upsert};
 use crate::format::{CompositeLayout, GroupWriter, Section};
 use crate::live::PageCursor;
 
 /// One timer: when, in which key group, and the composite of key and namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Timer {
-    time: i64,
-    group: u16,
-    composite: Arc<[u8]>,
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Timer {
+    pub(crate) time: i64,
+    pub(crate) group: u16,
+    pub(crate) composite: Arc<[u8]>,
+}
+
+impl Timer {
+    /// Appends the key of the timer's entry.
+    fn put_key(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&ordered_time(self.time));
+        out.extend_from_slice(&self.composite);
+    }
 }
 
 /// The timers of one state, ordered by time; freezing shares the whole set.
@@ -27,6 +36,7 @@ pub(crate) struct LiveTimers {
     first_group: KeyGroup,
     layout: CompositeLayout,
     bytes: usize,
+    changes: Option<Box<TimerChanges>>,
 }
 
 /// A timer taken out of the set: time and composite of key and namespace.
@@ -39,13 +49,25 @@ pub(crate) struct Popped {
 const TIMER_BYTES: usize = 2 * size_of::<Timer>() + 16;
 
 impl LiveTimers {
-    pub(crate) fn new<K: StateKey, N: StateKey>(meta: StateMeta, first_group: KeyGroup) -> Self {
+    pub(crate) fn new<K: StateKey, N: StateKey>(
+        meta: StateMeta,
+        first_group: KeyGroup,
+        captures_changes: bool,
+    ) -> Self {
         Self {
             timers: OrdSet::new(),
             meta,
             first_group,
             layout: CompositeLayout::of::<K, N>(),
             bytes: 0,
+            changes: captures_changes.then(Box::default),
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, timer: &Timer) {
+        if let Some(changes) = &mut self.changes {
+            changes.toggle(timer);
         }
     }
 
@@ -79,8 +101,12 @@ impl LiveTimers {
             .timers
             .get_min()
             .is_none_or(|head| timer.time < head.time);
+        let noted = self.changes.is_some().then(|| timer.clone());
         if self.timers.insert(timer).is_some() {
             return false;
+        }
+        if let Some(timer) = noted {
+            self.note(&timer);
         }
         self.bytes += size;
         is_head
@@ -99,6 +125,7 @@ impl LiveTimers {
         if self.timers.remove(&timer).is_none() {
             return false;
         }
+        self.note(&timer);
         self.bytes = self
             .bytes
             .saturating_sub(TIMER_BYTES + timer.composite.len());
@@ -116,6 +143,7 @@ impl LiveTimers {
             return None;
         }
         let timer = self.timers.remove_min()?;
+        self.note(&timer);
         self.bytes = self
             .bytes
             .saturating_sub(TIMER_BYTES + timer.composite.len());
@@ -140,10 +168,13 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
         &self.meta
     }
 
-    fn freeze(&mut self, _id: u64, _now_ms: i64) -> Result<Box<dyn FrozenSlot>> {
+    fn freeze(&mut self, id: u64, _now_ms: i64) -> Result<Box<dyn FrozenSlot>> {
+        let changes = self.changes.as_mut();
         Ok(Box::new(FrozenTimers {
             timers: self.timers.clone(),
-            by_group: OnceCell::new(),
+            changes: changes.map_or_else(KnownTimers::default, |changes| changes.seal(id)),
+            by_group: OnceLock::new(),
+            changed_by_group: OnceLock::new(),
             meta: self.meta.clone(),
             first_group: self.first_group,
         }))
@@ -187,14 +218,25 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
     }
 
     fn bytes(&self) -> usize {
-        self.bytes
+        let remembered = self.changes.as_ref().map_or(0, |changes| changes.len());
+        self.bytes + remembered * size_of::<Timer>()
     }
 
     fn overlay_bytes(&self) -> usize {
         0
     }
 
-    fn confirm(&mut self, _id: u64) {}
+    fn confirm(&mut self, id: u64) {
+        if let Some(changes) = &mut self.changes {
+            changes.confirm(id);
+        }
+    }
+
+    fn remember_changes(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.start();
+        }
+    }
 
     fn pairs_page(
         &self,
@@ -209,7 +251,10 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
 struct FrozenTimers {
     timers: OrdSet<Timer>,
     /// The same by key group, sorted out off the task's thread when the first group is asked for.
-    by_group: OnceCell<BTreeMap<usize, Vec<Timer>>>,
+    by_group: OnceLock<BTreeMap<usize, Vec<Timer>>>,
+    changes: KnownTimers,
+    /// What changed, likewise.
+    changed_by_group: OnceLock<BTreeMap<usize, BTreeSet<Timer>>>,
     meta: StateMeta,
     first_group: KeyGroup,
 }
@@ -235,13 +280,34 @@ impl FrozenSlot for FrozenTimers {
             .into_iter()
             .flatten()
         {
-            out.entry_with(
-                |out| {
-                    out.extend_from_slice(&ordered_time(timer.time));
-                    out.extend_from_slice(&timer.composite);
-                },
-                |_| {},
-            );
+            out.entry_with(|out| timer.put_key(out), |_| {});
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> EntryCount {
+        EntryCount::Exact(self.timers.len() as u64)
+    }
+
+    fn knows_changes_since(&self, since: u64) -> bool {
+        self.changes.reach_back_to(since)
+    }
+
+    fn changed_since(&self, since: u64) -> u64 {
+        self.changes.count_since(since)
+    }
+
+    fn encode_changes(&self, since: u64, group: usize, out: &mut GroupWriter<'_>) -> Result<()> {
+        let changed = self
+            .changed_by_group
+            .get_or_init(|| self.changes.by_group_since(since));
+        let changed = changed.get(&(group + self.first_group.index()));
+        for timer in changed.into_iter().flatten() {
+            if self.timers.contains(timer) {
+                put_upsert(out, |out| timer.put_key(out), |_| {});
+            } else {
+                put_removed(out, |out| timer.put_key(out));
+            }
         }
         Ok(())
     }

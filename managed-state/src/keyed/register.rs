@@ -132,8 +132,9 @@ impl<K: StateKey> KeyedStates<K> {
             meta,
             (),
             migrate_column::<()>,
-            move |_, meta, _, (), _| {
-                Box::new(LiveTimers::new::<K, N>(meta, first_group)) as Box<dyn LiveSlot<K>>
+            move |cx, meta, _, (), _| {
+                let timers = LiveTimers::new::<K, N>(meta, first_group, cx.captures_changes);
+                Box::new(timers) as Box<dyn LiveSlot<K>>
             },
             |_, ()| Err(()),
         )
@@ -224,6 +225,10 @@ impl<K: StateKey> KeyedStates<K> {
                         let loaded = slot.load(group, &part.section(), &origin);
                         loaded.map_err(|e| at_restore(e, &options.name, part.group))?;
                     }
+                }
+                // Before there is a checkpoint, nothing is a change of one.
+                if self.restored || slots.has_cut {
+                    slot.remember_changes();
                 }
                 slots.slots.push(LiveEntry {
                     timed: options.ttl.is_some(),

@@ -99,11 +99,4 @@ impl LoadTables for Loader<'_> {
         }
         Ok(())
     }
-
-    fn apply_changes(&mut self, group: KeyGroup, _bytes: Bytes) -> Result<()> {
-        Err(
-            Error::unsupported("live tables of this version take no change streams")
-                .with("key group", group),
-        )
-    }
 }

@@ -44,6 +44,8 @@ pub(crate) struct LiveSlots<K> {
     pub(crate) strategy: Box<dyn LiveSnapshots>,
     pub(crate) slots: Vec<LiveEntry<K>>,
     pub(crate) unregistered: RestoredStates,
+    /// Whether a snapshot was taken.
+    pub(crate) has_cut: bool,
 }
 
 /// A live table, and whether its values have timestamps: known without asking the table.
@@ -73,6 +75,7 @@ impl<K: StateKey> KeyedStates<K> {
                 strategy,
                 slots: Vec::new(),
                 unregistered: RestoredStates::new(),
+                has_cut: false,
             }),
             KeyedBackend::Bytes(store) => Slots::Bytes(ByteSlots::new(store, &cx)),
         };
@@ -183,6 +186,7 @@ impl<K: StateKey> KeyedStates<K> {
     ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
         match &mut self.slots {
             Slots::Live(live) => {
+                live.has_cut = true;
                 let frozen = live
                     .slots
                     .iter_mut()
@@ -202,10 +206,9 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         match &mut self.slots {
             Slots::Live(live) => {
-                live.slots
-                    .iter_mut()
-                    .for_each(|entry| entry.slot.confirm(checkpoint.0));
-                live.strategy.checkpoint_completed(checkpoint)
+                live.strategy.checkpoint_completed(checkpoint)?;
+                live.forget_changes();
+                Ok(())
             }
             Slots::Bytes(bytes) => match bytes.store.native() {
                 Some(native) => native.checkpoint_completed(checkpoint),
@@ -220,7 +223,11 @@ impl<K: StateKey> KeyedStates<K> {
     /// Those of the backend.
     pub fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
         match &mut self.slots {
-            Slots::Live(live) => live.strategy.checkpoint_aborted(checkpoint),
+            Slots::Live(live) => {
+                live.strategy.checkpoint_aborted(checkpoint)?;
+                live.forget_changes();
+                Ok(())
+            }
             Slots::Bytes(bytes) => match bytes.store.native() {
                 Some(native) => native.checkpoint_aborted(checkpoint),
                 None => Ok(()),
@@ -335,6 +342,14 @@ impl<K: StateKey> LiveSlots<K> {
     pub(crate) fn get_mut<T: Any>(&mut self, index: usize) -> Option<&mut T> {
         let slot: &mut dyn Any = self.slots.get_mut(index)?.slot.as_mut();
         slot.downcast_mut()
+    }
+
+    /// Forgets what changed before the checkpoint that the next one builds on.
+    fn forget_changes(&mut self) {
+        if let Some(base) = self.strategy.builds_on() {
+            let slots = self.slots.iter_mut();
+            slots.for_each(|entry| entry.slot.confirm(base.0));
+        }
     }
 
     pub(crate) fn timers(&mut self, index: usize) -> Result<&mut LiveTimers> {

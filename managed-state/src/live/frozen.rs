@@ -296,6 +296,14 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
             .is_some_and(|changes| changes.reach_back_to(id))
     }
 
+    /// Returns the number of keys changed after a snapshot; one that changed several times may count as often.
+    #[must_use]
+    pub fn changed_since(&self, id: u64) -> u64 {
+        self.changes
+            .as_ref()
+            .map_or(0, |changes| changes.count_since(id))
+    }
+
     /// Calls a function for each key of a group changed after a snapshot, once, with its value or `None` if it was removed.
     ///
     /// # Errors

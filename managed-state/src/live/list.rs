@@ -152,6 +152,17 @@ impl<T: Clone> LiveList<T> {
             .chain(long.into_iter().flatten())
     }
 
+    /// Calls a function for each element from a position on.
+    pub(crate) fn for_each_from(&self, index: usize, f: impl FnMut(&T)) {
+        match &self.0 {
+            Repr::Short(short) => short.iter().skip(index).for_each(f),
+            Repr::Long(long) if index < long.len() => {
+                long.focus().narrow(index..).into_iter().for_each(f);
+            }
+            Repr::Long(_) => {}
+        }
+    }
+
     /// Calls a function for each element until it fails; quicker than the iterator.
     ///
     /// # Errors

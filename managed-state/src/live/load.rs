@@ -20,7 +20,7 @@ where
     /// Adds an entry unless its key has one, without copying the key; says whether it did.
     pub fn add(&mut self, group: usize, hash: u64, key: K, namespace: N, value: V) -> bool {
         let (region, slot) = self.locate(group);
-        if self.capture.is_some() || self.regions[region].below.is_some() {
+        if self.is_capturing() || self.regions[region].below.is_some() {
             return !self.contains(group, hash, &key, &namespace)
                 && !self.insert(group, hash, &key, &namespace, value);
         }

@@ -44,6 +44,7 @@ mod snapshot_tests;
 #[cfg(test)]
 mod test_support;
 
+pub(crate) use capture::Epoch;
 pub(crate) use layout::Entry;
 
 pub use frozen::{FrozenGroup, FrozenTable, OverlayLimitReached};

@@ -131,6 +131,7 @@ where
         self.snapshots.open.retain(|open| open.strong_count() > 0);
         self.snapshots.open.push(Arc::downgrade(&shared));
         let changes = self.capture.as_mut().map(|capture| capture.seal(id));
+        self.direct &= changes.is_none();
         Ok(FrozenTable {
             shared,
             changes,
@@ -151,6 +152,7 @@ where
     pub fn restored_from(&mut self, id: u64) {
         if let Some(capture) = &mut self.capture {
             capture.start_at(id);
+            self.direct = false;
         }
     }
 
@@ -253,7 +255,7 @@ where
     /// Without an open snapshot this frees the tables of the group; else each key gets a tombstone.
     pub fn clear_group(&mut self, group: usize) {
         let (region, slot) = self.locate(group);
-        if self.capture.is_none() && self.regions[region].below.is_none() {
+        if !self.is_capturing() && self.regions[region].below.is_none() {
             self.len -= self.regions[region].top.clear(slot, &self.layout);
             return;
         }
@@ -273,7 +275,7 @@ where
 
     /// Removes all entries. Layers that snapshots hold live on with them alone.
     pub fn clear(&mut self) {
-        if self.capture.is_some() {
+        if self.is_capturing() {
             (0..self.groups).for_each(|group| self.clear_group(group));
             return;
         }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use state_api::StoredKey;
 
-use super::capture::Capture;
+use super::capture::{Capture, Epoch};
 use super::layout::{Address, EntryHasher, HeapSize, Layout};
 use super::part::Part;
 use super::region::{Region, Removed};
@@ -28,7 +28,7 @@ pub struct LiveTable<K, N, V> {
     pub(crate) shift: u32,
     pub(crate) slot_mask: usize,
     /// Each region has one group and changes are not captured: most accesses need to look no further.
-    direct: bool,
+    pub(crate) direct: bool,
     pub(crate) layout: Layout<K, N, V>,
     pub(crate) len: usize,
     pub(crate) capture: Option<Box<Capture<K, N>>>,
@@ -100,7 +100,8 @@ where
         self
     }
 
-    /// Remembers which keys change between snapshots, for those that store only changes.
+    /// Remembers which keys change between snapshots, for those that store only changes: from the first snapshot on, or from
+    /// [`LiveTable::restored_from`].
     ///
     /// # Panics
     /// If the table has entries already.
@@ -112,8 +113,19 @@ where
         );
         let capture = Capture::new(self.regions.len(), self.layout.slots, self.layout.hasher);
         self.capture = Some(Box::new(capture));
-        self.direct = false;
         self
+    }
+
+    /// Returns where the table stands between snapshots, if it remembers changes.
+    #[inline]
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.capture.as_ref()?.epoch()
+    }
+
+    /// Says whether changes are remembered now.
+    #[inline]
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.capture.as_ref().is_some_and(|capture| capture.is_on())
     }
 
     /// Returns the first key group.

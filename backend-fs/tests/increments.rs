@@ -1,0 +1,567 @@
+//! What a checkpoint costs, what it goes on top of, and whose the objects are.
+#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use backend_fs::{ChangeStreams, FsBackend, FsConfig};
+use backend_hashmap::HashMapBackend;
+use backend_testkit::fuzz::Random;
+use backend_testkit::{
+    Call, Checkpoint, Fault, FaultyStorage, Job, LiveBackend, MemoryStorage, Mode, Setup, block_on,
+    dump,
+};
+use futures_util::future::BoxFuture;
+use managed_state::keyed::{KeyedStates, ListState, MapState, SortedMapState, Timers, ValueState};
+use state_api::access::{ListAccess, MapAccess, SortedMapAccess, ValueAccess};
+use state_api::{
+    BackendFactory, ErrorKind, Executor, IncrementalHandle, KeyedHandle, Result, SnapshotKind,
+    StateHandle,
+};
+
+type Counts = Job<u32, ValueState<u64>>;
+
+fn counts(states: &mut KeyedStates<u32>) -> Result<ValueState<u64>> {
+    states.value("count")
+}
+
+fn setup() -> Setup {
+    Setup::new(Arc::new(FsBackend), Mode::Direct).unwrap()
+}
+
+/// A base is due once there are changes at all.
+fn eager() -> Setup {
+    let backend = LiveBackend::new("fs", |cx| {
+        let config = FsConfig {
+            change_ratio: 1e-6,
+            ..FsConfig::default()
+        };
+        Ok(Box::new(ChangeStreams::new(config, cx)))
+    });
+    Setup::new(Arc::new(backend), Mode::Direct).unwrap()
+}
+
+fn fill(job: &mut Counts, keys: impl IntoIterator<Item = u32>, value: u64) {
+    for key in keys {
+        job.at(&key, |at, state| at.value(state).set(value));
+    }
+}
+
+fn read(job: &mut Counts, keys: std::ops::Range<u32>) -> Vec<Option<u64>> {
+    keys.map(|key| job.at(&key, |at, state| at.value(state).get()))
+        .collect()
+}
+
+fn incremental(handle: &KeyedHandle) -> &IncrementalHandle {
+    match handle {
+        KeyedHandle::Incremental(handle) => handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn new_bytes(checkpoint: &Checkpoint) -> u64 {
+    let handles = checkpoint.all().map(incremental);
+    handles.map(|handle| handle.new_bytes).sum()
+}
+
+/// Names of the objects that checkpoints may share, by subtask.
+fn shared(checkpoint: &Checkpoint) -> Vec<Vec<String>> {
+    let names = |handle: &IncrementalHandle| {
+        let files = handle.shared.iter();
+        files.map(|file| file.name.to_string()).collect()
+    };
+    checkpoint
+        .all()
+        .map(|handle| names(incremental(handle)))
+        .collect()
+}
+
+/// Paths of all objects of a checkpoint.
+fn objects(checkpoint: &Checkpoint) -> BTreeSet<String> {
+    let parts = checkpoint.all().flat_map(KeyedHandle::parts);
+    let objects = parts.filter_map(StateHandle::object);
+    objects.map(|object| object.path.to_string()).collect()
+}
+
+#[test]
+fn a_checkpoint_after_one_percent_of_the_keys_changed_writes_three_percent_of_the_bytes_at_most() {
+    let setup = setup();
+    let mut job = setup.start(counts);
+    fill(&mut job, 0..20_000, 1);
+    let full = new_bytes(&job.snapshot(SnapshotKind::Checkpoint));
+    fill(&mut job, (0..20_000).step_by(100), 2);
+    let checkpoint = job.snapshot(SnapshotKind::Checkpoint);
+    let changes = new_bytes(&checkpoint);
+    assert!(
+        changes * 100 <= full * 3 && changes * 20_000 >= full * 200,
+        "200 of 20,000 keys in {changes} of {full} bytes"
+    );
+    for parallelism in [3, 2, 5, 1] {
+        job.revert_to(&checkpoint, parallelism);
+        let values = read(&mut job, 0..20_000);
+        let expected = |key: u32| Some(if key.is_multiple_of(100) { 2 } else { 1 });
+        assert!(
+            values == (0..20_000).map(expected).collect::<Vec<_>>(),
+            "parallelism {parallelism}"
+        );
+    }
+}
+
+#[test]
+fn a_checkpoint_without_changes_writes_nothing() {
+    let mut job = setup().start(counts);
+    fill(&mut job, 0..100, 1);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    let second = job.snapshot(SnapshotKind::Checkpoint);
+    assert_eq!((new_bytes(&second), shared(&second)), (0, shared(&first)));
+}
+
+type Nested = (
+    MapState<u32, u64>,
+    SortedMapState<u32, u64>,
+    ListState<u64>,
+    Timers,
+);
+
+fn nested(states: &mut KeyedStates<u32>) -> Result<Nested> {
+    Ok((
+        states.map("map")?,
+        states.sorted_map("sorted")?,
+        states.list("list")?,
+        states.timers("timers")?,
+    ))
+}
+
+fn contents(job: &mut Job<u32, Nested>, key: u32) -> (Vec<(u32, u64)>, Vec<(u32, u64)>, Vec<u64>) {
+    job.at(&key, |at, (map, sorted, list, _)| {
+        let mut entries = at.map(map).entries()?;
+        entries.sort_unstable();
+        Ok((
+            entries,
+            at.sorted_map(sorted).entries()?,
+            at.list(list).get()?,
+        ))
+    })
+}
+
+/// Map entries, list elements and timers cost what they are, whatever else there is of the same key.
+#[test]
+fn map_entries_list_elements_and_timers_are_written_one_by_one() {
+    let setup = setup();
+    let mut job = setup.start(nested);
+    job.at(&7, |at, (map, sorted, list, timers)| {
+        at.map(map)
+            .put_all((0..5_000).map(|i| (i, u64::from(i))).collect())?;
+        at.sorted_map(sorted)
+            .put_all((0..5_000).map(|i| (i, u64::from(i))).collect())?;
+        at.list(list).extend((0..5_000).collect())?;
+        (0..5_000).try_for_each(|time| at.timers(timers).set(time).map(drop))
+    });
+    let full = new_bytes(&job.snapshot(SnapshotKind::Checkpoint));
+    job.at(&7, |at, (map, sorted, list, timers)| {
+        at.map(map).put(9_999, 1)?;
+        at.map(map).remove(&17)?;
+        at.map(map).modify(&18, |value| *value = Some(180))?;
+        at.sorted_map(sorted).remove_range(Some(&10), Some(&20))?;
+        at.sorted_map(sorted).put(0, 77)?;
+        at.list(list).push(5_000)?;
+        at.list(list).pop_front()?;
+        at.list(list).pop_front()?;
+        at.timers(timers).set(9_000)?;
+        at.timers(timers).remove(30)?;
+        at.timers(timers).set(9_001)?;
+        at.timers(timers).remove(9_001).map(drop)
+    });
+    // Again, on top of changes that are not confirmed.
+    let declined = job.cut(SnapshotKind::Checkpoint).unwrap();
+    let id = declined.id;
+    drop(declined);
+    job.aborted(id).unwrap();
+    job.at(&7, |at, (map, _, list, _)| {
+        at.map(map).put(17, 170)?;
+        at.list(list).extend(vec![5_001, 5_002])?;
+        at.list(list).pop_front().map(drop)
+    });
+    let expected = contents(&mut job, 7);
+    assert_eq!(expected.2[..2], [3, 4]);
+    assert_eq!(expected.2[4_998..], [5_001, 5_002]);
+    let checkpoint = job.snapshot(SnapshotKind::Checkpoint);
+    let changes = new_bytes(&checkpoint);
+    assert!(changes < 1_000, "{changes} of {full} bytes");
+    for parallelism in [2, 3] {
+        job.revert_to(&checkpoint, parallelism);
+        assert!(contents(&mut job, 7) == expected);
+        assert_eq!(job.entries("timers"), 5_000);
+    }
+    let due = job.fire::<()>(|(.., timers)| timers.erase::<u32>(), i64::MAX);
+    let times: Vec<i64> = due.concat().into_iter().map(|(time, ..)| time).collect();
+    let left = (0..5_000).filter(|time| *time != 30).chain([9_000]);
+    assert_eq!(times, left.collect::<Vec<_>>());
+}
+
+/// Collections that go and come back are not mixed with what they were.
+#[test]
+fn collections_that_are_cleared_and_made_anew_replace_what_was_there() {
+    let setup = setup();
+    let mut job = setup.start(nested);
+    let make = |job: &mut Job<u32, Nested>, keys: std::ops::Range<u32>, from: u64| {
+        for key in keys {
+            job.at(&key, |at, (map, sorted, list, _)| {
+                at.map(map).put(from as u32, from)?;
+                at.sorted_map(sorted).put(from as u32, from)?;
+                at.list(list).push(from)
+            });
+        }
+    };
+    make(&mut job, 0..40, 1);
+    make(&mut job, 0..40, 2);
+    job.snapshot(SnapshotKind::Checkpoint);
+    for key in 0..20 {
+        job.at(&key, |at, (map, sorted, list, _)| {
+            at.map(map).clear()?;
+            at.sorted_map(sorted).remove_range(None, None)?;
+            at.list(list).clear()
+        });
+    }
+    make(&mut job, 0..10, 3);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    make(&mut job, 0..30, 4);
+    job.at(&39, |at, (map, _, list, _)| {
+        at.map(map).retain(|_, value| {
+            *value += 10;
+            true
+        })?;
+        at.list(list).retain(|element| *element != 1)
+    });
+    let expected: Vec<_> = (0..40).map(|key| contents(&mut job, key)).collect();
+    let second = job.snapshot(SnapshotKind::Checkpoint);
+    job.revert_to(&second, 3);
+    let restored: Vec<_> = (0..40).map(|key| contents(&mut job, key)).collect();
+    assert_eq!(restored, expected);
+    assert_eq!(restored[5].2, [3, 4]);
+    assert_eq!(restored[15].2, [4]);
+    assert_eq!(restored[39].2, [2]);
+    job.revert_to(&first, 2);
+    assert_eq!(contents(&mut job, 5).2, [3]);
+    assert_eq!(contents(&mut job, 15), (vec![], vec![], vec![]));
+}
+
+#[test]
+fn k_242_k_245_changes_of_a_declined_checkpoint_are_in_the_next_one_and_its_objects_are_not() {
+    let setup = setup();
+    let mut job = setup.start(counts);
+    fill(&mut job, 0..1_000, 1);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    fill(&mut job, 0..10, 2);
+    let cut = job.cut(SnapshotKind::Checkpoint).unwrap();
+    let declined = cut.persist(&setup).unwrap();
+    job.aborted(declined.id).unwrap();
+    fill(&mut job, 10..20, 3);
+    let next = job.snapshot(SnapshotKind::Checkpoint);
+    // A late word changes nothing.
+    job.completed(declined.id).unwrap();
+    let own = |checkpoint: &Checkpoint| -> BTreeSet<String> {
+        let of_first = objects(&first);
+        objects(checkpoint).difference(&of_first).cloned().collect()
+    };
+    assert!(own(&declined).is_disjoint(&own(&next)));
+    assert!(objects(&next).is_superset(&objects(&first)));
+    job.revert_to(&next, 2);
+    let values = read(&mut job, 0..30);
+    assert!(values[..10].iter().all(|value| *value == Some(2)));
+    assert!(values[10..20].iter().all(|value| *value == Some(3)));
+    assert!(values[20..].iter().all(|value| *value == Some(1)));
+}
+
+#[test]
+fn k_246_k_247_savepoints_move_no_base_and_full_checkpoints_share_nothing() {
+    let setup = setup();
+    let mut job = setup.start(counts);
+    fill(&mut job, 0..1_000, 1);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    fill(&mut job, 0..10, 2);
+    let native = job.snapshot(SnapshotKind::NativeSavepoint);
+    let canonical = job.snapshot(SnapshotKind::CanonicalSavepoint);
+    // Whoever tells of savepoints too does no harm.
+    job.completed(native.id).unwrap();
+    job.completed(canonical.id).unwrap();
+    assert!(objects(&native).is_disjoint(&objects(&first)));
+    assert_eq!(shared(&native), [[""; 0]; 2]);
+    let next = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&next).is_superset(&objects(&first)));
+    assert!(shared(&next).iter().all(|names| names.len() == 2));
+    let full = job.snapshot(SnapshotKind::FullCheckpoint);
+    assert!(objects(&full).is_disjoint(&objects(&next)));
+    fill(&mut job, 20..30, 3);
+    let after = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&after).is_superset(&objects(&full)));
+    for (checkpoint, changed) in [(&native, 10), (&next, 10), (&after, 20)] {
+        job.revert_to(checkpoint, 3);
+        let values = read(&mut job, 0..1_000);
+        let old = values.iter().filter(|value| **value == Some(1)).count();
+        assert_eq!(old, 1_000 - changed);
+    }
+    // A savepoint's objects are its own: the first checkpoint after it has a base.
+    job.revert_to(&native, 2);
+    fill(&mut job, 0..1, 5);
+    let restarted = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&restarted).is_disjoint(&objects(&native)));
+}
+
+#[test]
+fn k_262_the_first_checkpoint_after_a_restore_goes_on_top_of_what_was_restored() {
+    let setup = setup();
+    let mut job = setup.start(counts);
+    fill(&mut job, 0..1_000, 1);
+    job.snapshot(SnapshotKind::Checkpoint);
+    fill(&mut job, 0..10, 2);
+    let second = job.snapshot(SnapshotKind::Checkpoint);
+    job.revert_to(&second, 2);
+    fill(&mut job, 5..15, 3);
+    let third = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&third).is_superset(&objects(&second)));
+    assert!(new_bytes(&third) < 1_000, "{}", new_bytes(&third));
+    // At another parallelism there is nothing to go on top of.
+    job.revert_to(&third, 3);
+    let values = read(&mut job, 0..20);
+    assert_eq!(values[4..6], [Some(2), Some(3)]);
+    let fourth = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&fourth).is_disjoint(&objects(&third)));
+}
+
+/// Keeps what runs beside checkpoints until it is told to run it.
+#[derive(Default)]
+struct Later(Mutex<Vec<BoxFuture<'static, ()>>>);
+
+impl Executor for Later {
+    fn spawn_io(&self, future: BoxFuture<'static, ()>) {
+        self.0.lock().unwrap().push(future);
+    }
+
+    fn spawn_cpu(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
+}
+
+#[test]
+fn a_base_is_written_beside_checkpoints_and_taken_up_by_the_next_one() {
+    let setup = eager();
+    let mut job = setup.start_at(1, counts).unwrap();
+    fill(&mut job, 0..1_000, 1);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    fill(&mut job, 0..10, 2);
+    // On top of a base alone nothing outweighs it yet.
+    let second = job.snapshot(SnapshotKind::Checkpoint);
+    assert_eq!(shared(&second)[0].len(), 2);
+    fill(&mut job, 10..20, 3);
+    let cut = job.cut(SnapshotKind::Checkpoint).unwrap();
+    let (id, later) = (cut.id, Arc::new(Later::default()));
+    // The checkpoint is whole before the base begins.
+    let third = cut
+        .persist(&setup.clone().executor(Arc::<Later>::clone(&later)))
+        .unwrap();
+    let base = later.0.lock().unwrap().pop().unwrap();
+    assert!(objects(&third).is_superset(&objects(&second)));
+    job.completed(id).unwrap();
+    // More checkpoints meanwhile, complete and not, on top of the old base.
+    fill(&mut job, 20..30, 4);
+    let fourth = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&fourth).is_superset(&objects(&third)));
+    block_on(base);
+    fill(&mut job, 30..40, 5);
+    let fifth = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&fifth).is_disjoint(&objects(&first)));
+    assert_eq!(shared(&fifth)[0].len(), 2, "{:?}", shared(&fifth));
+    assert_eq!(shared(&fifth)[0][0], format!("base-{id}"));
+    for checkpoint in [&third, &fourth, &fifth] {
+        let mut restored = setup.restore(checkpoint, 2, counts).unwrap();
+        let values = read(&mut restored, 0..1_000);
+        let changed = values.iter().filter(|value| **value != Some(1)).count();
+        let expected = 20 + 10 * (checkpoint.id.0 - third.id.0) as usize;
+        assert_eq!(changed, expected);
+    }
+}
+
+#[test]
+fn a_base_whose_checkpoint_is_given_up_is_written_again_and_one_that_nobody_has_is_removed() {
+    let setup = eager();
+    let mut job = setup.start_at(1, counts).unwrap();
+    fill(&mut job, 0..1_000, 1);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    for round in 0..2 {
+        fill(&mut job, 0..10, 2 + round);
+        job.snapshot(SnapshotKind::Checkpoint);
+    }
+    // The base is there, and a checkpoint that is given up has it.
+    fill(&mut job, 10..20, 9);
+    let declined = job.cut(SnapshotKind::Checkpoint).unwrap();
+    let declined = declined.persist(&setup).unwrap();
+    assert!(objects(&declined).is_disjoint(&objects(&first)));
+    job.aborted(declined.id).unwrap();
+    // It may be gone: the old one is right still, and its changes are all known.
+    for name in objects(&declined) {
+        assert!(setup.memory.remove(&name));
+    }
+    let next = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&next).is_superset(&objects(&first)));
+    let with_base = setup.memory.names().len();
+    // That one brought the next base, which no checkpoint has when the job ends.
+    let mut restored = setup.restore(&next, 2, counts).unwrap();
+    assert_eq!(read(&mut restored, 9..11), [Some(3), Some(9)]);
+    drop(job);
+    assert_eq!(setup.memory.names().len(), with_base - 1);
+    assert!(
+        objects(&next)
+            .iter()
+            .all(|name| setup.memory.object(name).is_some())
+    );
+}
+
+#[test]
+fn a_base_that_fails_or_hangs_harms_no_checkpoint() {
+    let setup = eager();
+    let faulty = FaultyStorage::new(Arc::new(setup.memory.clone()));
+    let setup = setup.storage(Arc::new(faulty.clone()));
+    let mut job = setup.start_at(1, counts).unwrap();
+    fill(&mut job, 0..1_000, 1);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    let mut checkpoint = first.clone();
+    for round in 0..6_u64 {
+        fill(&mut job, 0..10, 2 + round);
+        // The second stream to be finished is that of the base, if there is one.
+        let fault = match round % 2 {
+            0 => Fault::Fail(ErrorKind::Retryable),
+            _ => Fault::LoseAnswer,
+        };
+        faulty.fail_nth_of(Call::Finish, 2, fault);
+        checkpoint = job.snapshot(SnapshotKind::Checkpoint);
+        assert!(objects(&checkpoint).is_superset(&objects(&first)));
+        faulty.heal();
+    }
+    let mut restored = setup.restore(&checkpoint, 2, counts).unwrap();
+    assert_eq!(read(&mut restored, 9..11), [Some(7), Some(1)]);
+}
+
+/// A coordinator's side in little: objects are removed once no checkpoint from the last complete one on uses them.
+#[derive(Default)]
+struct Coordinator {
+    last_used: BTreeMap<String, u64>,
+}
+
+impl Coordinator {
+    fn acknowledged(&mut self, checkpoint: &Checkpoint) {
+        for name in objects(checkpoint) {
+            let last = self.last_used.entry(name).or_default();
+            *last = (*last).max(checkpoint.id.0);
+        }
+    }
+
+    fn completed(&mut self, id: u64, memory: &MemoryStorage) {
+        self.last_used.retain(|name, last| {
+            let is_kept = *last >= id;
+            assert!(is_kept || memory.remove(name), "{name} is removed once");
+            is_kept
+        });
+    }
+}
+
+/// Whatever completes, is given up, or comes late: each complete checkpoint restores what was there, no object is removed
+/// that one needs, and at the end there is none that the last one does not need.
+#[test]
+fn k_243_k_244_no_object_is_missing_and_none_is_left_over_whatever_becomes_of_checkpoints() {
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let setup = if seed % 2 == 0 { eager() } else { setup() };
+        let mut job = setup.start_at(2, counts).unwrap();
+        let (mut coordinator, mut model) = (Coordinator::default(), BTreeMap::new());
+        let mut pending: Vec<(Checkpoint, BTreeMap<u32, u64>)> = Vec::new();
+        let mut complete: Option<(Checkpoint, BTreeMap<u32, u64>)> = None;
+        for _ in 0..120 {
+            for _ in 0..random.below(40) {
+                let (key, value) = (random.below(200) as u32, random.number());
+                if random.below(4) == 0 {
+                    job.at(&key, |at, state| at.value(state).clear());
+                    model.remove(&key);
+                } else {
+                    job.at(&key, |at, state| at.value(state).set(value));
+                    model.insert(key, value);
+                }
+            }
+            match random.below(8) {
+                0..4 => {
+                    let Ok(cut) = job.cut(SnapshotKind::Checkpoint) else {
+                        continue;
+                    };
+                    let checkpoint = cut.persist(&setup).unwrap();
+                    coordinator.acknowledged(&checkpoint);
+                    pending.push((checkpoint, model.clone()));
+                }
+                4..6 if !pending.is_empty() => {
+                    // Those before it are subsumed: nobody tells of them.
+                    let at = random.below(pending.len());
+                    let done = pending.drain(..=at).next_back().unwrap();
+                    job.completed(done.0.id).unwrap();
+                    coordinator.completed(done.0.id.0, &setup.memory);
+                    complete = Some(done);
+                }
+                6 if !pending.is_empty() => {
+                    let (given_up, _) = pending.remove(random.below(pending.len()));
+                    job.aborted(given_up.id).unwrap();
+                }
+                7 => {
+                    let Some((checkpoint, then)) = &complete else {
+                        continue;
+                    };
+                    let mut other = setup.restore(checkpoint, 3, counts).unwrap();
+                    let expected: Vec<_> = (0..200).map(|key| then.get(&key).copied()).collect();
+                    assert_eq!(read(&mut other, 0..200), expected, "seed {seed}");
+                    if random.below(3) == 0 {
+                        for (given_up, _) in pending.drain(..) {
+                            job.aborted(given_up.id).unwrap();
+                        }
+                        job.revert_to(checkpoint, 2);
+                        model.clone_from(then);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let last = job.snapshot(SnapshotKind::Checkpoint);
+        coordinator.acknowledged(&last);
+        coordinator.completed(last.id.0, &setup.memory);
+        drop(job);
+        let left: BTreeSet<String> = setup.memory.names().into_iter().collect();
+        assert_eq!(left, objects(&last), "seed {seed}");
+    }
+}
+
+/// The same state on two backends of live tables, moved back and forth by canonical savepoints, is the same.
+#[test]
+fn a_job_moves_between_hashmap_and_fs_with_equal_savepoints() {
+    let backends: [Arc<dyn BackendFactory>; 2] = [Arc::new(HashMapBackend), Arc::new(FsBackend)];
+    let setup = setup();
+    let mut job = setup.start(nested);
+    for key in 0..30 {
+        job.at(&key, |at, (map, sorted, list, timers)| {
+            for i in 0..key {
+                at.map(map).put(i, u64::from(i * key))?;
+                at.sorted_map(sorted).put(i, 1)?;
+                at.list(list).push(u64::from(i))?;
+                at.timers(timers).set(i64::from(i))?;
+            }
+            Ok(())
+        });
+        if key % 10 == 0 {
+            job.snapshot(SnapshotKind::Checkpoint);
+        }
+    }
+    let mut savepoint = job.snapshot(SnapshotKind::CanonicalSavepoint);
+    let dumped = |savepoint: &Checkpoint| dump(savepoint, &*setup.storage).unwrap();
+    let expected = dumped(&savepoint);
+    for (turn, parallelism) in [(0, 3), (1, 2), (0, 1), (1, 3)] {
+        let setup = setup.clone().factory(Arc::clone(&backends[turn]));
+        let mut moved = setup.restore(&savepoint, parallelism, nested).unwrap();
+        moved.snapshot(SnapshotKind::Checkpoint);
+        savepoint = moved.snapshot(SnapshotKind::CanonicalSavepoint);
+        assert_eq!(dumped(&savepoint), expected);
+    }
+}

@@ -1,0 +1,192 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_channel::oneshot::{self, Receiver};
+use futures_util::future::try_join_all;
+use state_api::{
+    CheckpointStorage, Error, IncrementalHandle, KeyGroup, KeyGroupRange, KeyGroupsHandle,
+    NamedHandle, RestoreContext, Result, StateSummary,
+};
+
+use super::merge::{GroupParts, Part, merge_group};
+use super::stream::{StreamIndex, StreamKind, read_index};
+use crate::format::{naming, object_name, read_groups};
+
+/// An object of a chain, and which of the handle's states its columns are of.
+struct Opened<'a> {
+    file: &'a NamedHandle,
+    index: StreamIndex,
+    columns: Arc<[u32]>,
+    object: Arc<str>,
+}
+
+impl Opened<'_> {
+    fn part(&self, block: Bytes) -> Part {
+        Part {
+            block,
+            columns: Arc::clone(&self.columns),
+            object: Arc::clone(&self.object),
+        }
+    }
+}
+
+/// Reads the key groups of a range out of a chain of objects, and hands on the canonical block of each, whose columns are the
+/// states of the handle. Groups without entries are left out; they come in no promised order.
+///
+/// Streams of changes are read at once, the base behind them; key groups with changes are put together on CPU threads. Only
+/// the bytes of the range are read. That all bytes of an object are right is known only at the end: on an error, throw away what
+/// was handed on.
+///
+/// # Errors
+/// `Corrupt`, naming the object, when bytes are missing or damaged; those of the storage and of `load`.
+pub async fn restore_changes(
+    handle: &IncrementalHandle,
+    range: KeyGroupRange,
+    cx: &RestoreContext,
+    load: &mut dyn FnMut(KeyGroup, Bytes) -> Result<()>,
+) -> Result<()> {
+    let files = handle.private.iter().chain(&handle.shared);
+    let storage = &*cx.storage;
+    let opened = try_join_all(files.map(|file| open(file, &handle.states, storage))).await?;
+    let (bases, streams): (Vec<_>, Vec<_>) = opened
+        .into_iter()
+        .enumerate()
+        .partition(|(_, opened)| opened.index.kind == StreamKind::Base);
+    let base = match &bases[..] {
+        [] => None,
+        [(0, _)] => bases.first(),
+        _ => return Err(Error::corrupt("a base is not the first object of a chain")),
+    };
+    let blocks = try_join_all(
+        streams
+            .iter()
+            .map(|(_, stream)| read(stream, range, storage)),
+    );
+    let mut changes: BTreeMap<KeyGroup, Vec<Part>> = BTreeMap::new();
+    for ((_, stream), blocks) in streams.iter().zip(blocks.await?) {
+        for (group, block) in blocks {
+            changes.entry(group).or_default().push(stream.part(block));
+        }
+    }
+    let states = handle.states.len();
+    let mut merging = Vec::new();
+    if let Some((_, base)) = base {
+        let groups = as_groups(base);
+        // Columns of a base that a later checkpoint carries on mean the same until states come or go.
+        let as_it_is = base
+            .columns
+            .iter()
+            .copied()
+            .eq(0..base.columns.len() as u32);
+        let mut take = |group, block| match changes.remove(&group) {
+            None if as_it_is => load(group, block),
+            changes => {
+                let parts = GroupParts {
+                    group,
+                    base: Some(base.part(block)),
+                    changes: changes.unwrap_or_default(),
+                };
+                merging.push(merge(parts, states, cx));
+                Ok(())
+            }
+        };
+        read_groups(&groups, range, storage, base.index.kind.magic(), &mut take)
+            .await
+            .map_err(|e| naming(e, &base.object))?;
+    }
+    for (group, changes) in changes {
+        let parts = GroupParts {
+            group,
+            base: None,
+            changes,
+        };
+        merging.push(merge(parts, states, cx));
+    }
+    for merged in merging {
+        let (group, block) = merged
+            .await
+            .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))?;
+        if !block.is_empty() {
+            load(group, block)?;
+        }
+    }
+    Ok(())
+}
+
+async fn open<'a>(
+    file: &'a NamedHandle,
+    states: &[StateSummary],
+    storage: &dyn CheckpointStorage,
+) -> Result<Opened<'a>> {
+    let object: Arc<str> = object_name(&file.bytes).into();
+    let named = |error: Error| naming(error, &object).with("file", &file.name);
+    let index = read_index(&file.bytes, storage).await.map_err(named)?;
+    let column = |name: &Arc<str>| {
+        let at = states.iter().position(|state| state.meta.name == *name);
+        at.and_then(|at| u32::try_from(at).ok()).ok_or_else(|| {
+            named(
+                Error::corrupt("an object has a state that the handle does not list")
+                    .with("state", name),
+            )
+        })
+    };
+    let columns = index.names.iter().map(column).collect::<Result<_>>()?;
+    Ok(Opened {
+        file,
+        index,
+        columns,
+        object: Arc::clone(&object),
+    })
+}
+
+fn as_groups(opened: &Opened<'_>) -> KeyGroupsHandle {
+    KeyGroupsHandle {
+        format: Arc::from(""),
+        offsets: opened.index.offsets.clone(),
+        bytes: opened.file.bytes.clone(),
+        states: Vec::new(),
+    }
+}
+
+async fn read(
+    stream: &Opened<'_>,
+    range: KeyGroupRange,
+    storage: &dyn CheckpointStorage,
+) -> Result<Vec<(KeyGroup, Bytes)>> {
+    let mut blocks = Vec::new();
+    let groups = as_groups(stream);
+    let mut take = |group, block| {
+        blocks.push((group, block));
+        Ok(())
+    };
+    read_groups(
+        &groups,
+        range,
+        storage,
+        stream.index.kind.magic(),
+        &mut take,
+    )
+    .await
+    .map_err(|e| naming(e, &stream.object))?;
+    Ok(blocks)
+}
+
+/// Puts a key group together on a CPU thread.
+fn merge(
+    parts: GroupParts,
+    states: usize,
+    cx: &RestoreContext,
+) -> Receiver<Result<(KeyGroup, Bytes)>> {
+    let (sender, receiver) = oneshot::channel();
+    let merge = move || {
+        let mut out = Vec::new();
+        merge_group(&parts, states, &mut out)?;
+        Ok((parts.group, Bytes::from(out)))
+    };
+    cx.executor.spawn_cpu(Box::new(move || {
+        // A receiver that is gone was cancelled: the result is not wanted.
+        drop(sender.send(merge()));
+    }));
+    receiver
+}
