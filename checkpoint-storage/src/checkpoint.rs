@@ -4,9 +4,10 @@ use state_api::{Error, ErrorKind, Result, Root};
 use tokio::runtime::Handle;
 
 use crate::layout::checkpoint_of_folder;
-use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot, checked};
 use crate::names::ObjectNames;
 use crate::options::StreamOptions;
+use crate::remote::StoreAccess;
 use crate::root::{Location, StoreRoot, split_url};
 use crate::storage::ObjectCheckpointStorage;
 
@@ -49,7 +50,9 @@ impl StoredCheckpoint {
                 "the checkpoint was never completed: attempt {by} gave it up"
             ))));
         }
-        let metadata = CheckpointMetadata::decode(&bytes).map_err(named)?;
+        let metadata = checked(above.signer(), &bytes)
+            .and_then(CheckpointMetadata::decode)
+            .map_err(named)?;
         let own = match metadata.own_root {
             OwnRoot::Folder => place.clone(),
             OwnRoot::Parent if folder.is_empty() => {
@@ -73,8 +76,8 @@ impl StoredCheckpoint {
     ///
     /// # Errors
     /// `InvalidArgument` when the pointer is empty; `NotFound` when there is nothing, or no metadata; those of [`StoredCheckpoint::read`].
-    pub async fn find(pointer: &str, runtime: &Handle) -> Result<Self> {
-        let (above, folder) = open_pointer(pointer, runtime).await?;
+    pub async fn find(pointer: &str, access: impl Into<StoreAccess>) -> Result<Self> {
+        let (above, folder) = open_pointer(pointer, &access.into()).await?;
         if folder == "latest" {
             return latest(&above).await;
         }
@@ -243,7 +246,8 @@ fn abandoned_by(bytes: &[u8]) -> Option<u64> {
 }
 
 /// Returns the folder above the checkpoint's and the checkpoint's name in it.
-async fn open_pointer(pointer: &str, runtime: &Handle) -> Result<(StoreRoot, String)> {
+async fn open_pointer(pointer: &str, access: &StoreAccess) -> Result<(StoreRoot, String)> {
+    let runtime = access.runtime();
     match split_url(pointer)? {
         Location::Local(path) => {
             let path = PathBuf::from(path);
@@ -281,9 +285,9 @@ async fn open_pointer(pointer: &str, runtime: &Handle) -> Result<(StoreRoot, Str
                 .unwrap_or(trimmed);
             match trimmed.rsplit_once('/') {
                 Some((above, name)) if !above.ends_with('/') => {
-                    Ok((StoreRoot::open(above, runtime.clone())?, name.to_owned()))
+                    Ok((StoreRoot::open(above, access)?, name.to_owned()))
                 }
-                _ => Ok((StoreRoot::open(trimmed, runtime.clone())?, String::new())),
+                _ => Ok((StoreRoot::open(trimmed, access)?, String::new())),
             }
         }
     }

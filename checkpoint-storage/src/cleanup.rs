@@ -9,7 +9,7 @@ use crate::checkpoint::{CheckpointState, abandonment, list_checkpoints};
 use crate::claim::{CLAIM_NAME, Claimant};
 use crate::job_store::{ANNOUNCED, JobStore, needs_announcement};
 use crate::layout::{checkpoint_folder, checkpoint_of_folder};
-use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot, file_of};
 use crate::names::attempt_of_name;
 use crate::publish::LocalPublish;
 use crate::root::StoreRoot;
@@ -148,7 +148,10 @@ impl JobStore {
         let claimant = self.claimant(&folder).await?;
         if claimant == Claimant::Another {
             // Claimed in this moment: the claimer may have seen the metadata and goes on, so it comes back.
-            match folder.publish(METADATA_NAME, metadata.encode()?).await {
+            match folder
+                .publish(METADATA_NAME, file_of(folder.signer(), metadata)?)
+                .await
+            {
                 Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
                 _ => return Ok(DeleteReport::of_claimed(&folder)),
             }

@@ -3,7 +3,7 @@ use state_api::{Attempt, CheckpointId, Error, ErrorKind, JobId, Result, Root};
 
 use crate::checkpoint::{self, ListedCheckpoint, StoredCheckpoint, list_checkpoints};
 use crate::layout::{ATTEMPTS, checkpoint_folder, checkpoint_of_folder, parse_number};
-use crate::metadata::{CheckpointMetadata, METADATA_NAME, MetadataEncoder, OwnRoot};
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, MetadataEncoder, OwnRoot, file_of};
 use crate::names::UuidSource;
 use crate::options::StreamOptions;
 use crate::publish::Content;
@@ -199,13 +199,28 @@ impl JobStore {
         metadata: &CheckpointMetadata,
     ) -> Result<Published> {
         self.check_own(metadata)?;
+        // Metadata that is signed is made as a whole; it may be large, so other metadata is made part by part.
+        let signed = match folder.signer() {
+            Some(signer) => Some(file_of(Some(signer), metadata)?),
+            None => None,
+        };
         let mut content = MetadataEncoder::new(metadata)?;
-        let metadata_len = content.len();
+        let metadata_len = signed
+            .as_ref()
+            .map_or(content.len(), |file| file.len() as u64);
         self.check_fenced().await?;
-        if let Err(e) = folder.publish_parts(METADATA_NAME, &mut content).await {
+        let published = match &signed {
+            Some(file) => folder.publish(METADATA_NAME, file.clone()).await,
+            None => folder.publish_parts(METADATA_NAME, &mut content).await,
+        };
+        if let Err(e) = published {
             // The store may have failed after it did its work, or this may be a repeated call.
+            let expected = match signed {
+                Some(file) => file,
+                None => metadata.encode()?,
+            };
             match folder.read_all(METADATA_NAME).await {
-                Ok(found) if found == metadata.encode()? => {}
+                Ok(found) if found == expected => {}
                 _ => {
                     self.check_fenced().await?;
                     return Err(e);

@@ -54,8 +54,10 @@ mod reader;
 mod reaper;
 mod registered;
 mod registry;
+mod remote;
 mod root;
 mod savepoint;
+mod sealed;
 mod slots;
 mod stop;
 mod storage;
@@ -81,8 +83,8 @@ pub use layout::Layout;
 pub use liveness::Liveness;
 pub use memory_storage::MemoryCheckpointStorage;
 pub use metadata::{
-    CheckpointMetadata, FORMAT_VERSION, HookState, METADATA_NAME, ObjectUse, OperatorMetadata,
-    OwnRoot, RawSection, SubtaskMetadata, WRITER, tags,
+    Blake3Signer, CheckpointMetadata, FORMAT_VERSION, HookState, METADATA_NAME, MetadataSigner,
+    ObjectUse, OperatorMetadata, OwnRoot, RawSection, SubtaskMetadata, WRITER, tags,
 };
 pub use names::{ObjectNames, UuidSource, attempt_of_name};
 pub use options::StreamOptions;
@@ -91,8 +93,13 @@ pub use publish::{
     ConditionalPublish, Content, LocalPublish, MemoryPublish, ProbeOptions, Publish, probe,
 };
 pub use registry::{Ownership, Registration, SharedRegistry, Unused};
+pub use remote::{
+    Pacing, RequestCounts, RequestPolicy, Requests, STORE_OPTIONS, StoreAccess, StoreOption,
+    StoreOptions,
+};
 pub use root::StoreRoot;
 pub use savepoint::SavepointFolder;
+pub use sealed::{BlockCipher, Compression, SEALED_ENDING, Sealing};
 pub use state_api::read_handle;
 pub use stop::StopRecord;
 pub use storage::{ObjectCheckpointStorage, ReapReport};

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use state_api::Attempt;
 use uuid::Uuid;
 
+use crate::sealed::SEALED_ENDING;
+
 /// Makes object names that are never used twice: the attempt's number and a random UUID.
 #[derive(Clone)]
 pub struct ObjectNames {
@@ -80,6 +82,11 @@ impl ObjectNames {
         format!("{}-{}", self.attempt, self.source.next())
     }
 
+    /// Returns the random part of a name, for other uses.
+    pub(crate) fn random(&self) -> [u8; 16] {
+        self.source.next().into_bytes()
+    }
+
     /// Returns the attempt whose names these are.
     #[must_use]
     pub fn attempt(&self) -> Attempt {
@@ -98,6 +105,7 @@ impl fmt::Debug for ObjectNames {
 /// Returns the attempt that an object's name carries.
 #[must_use]
 pub fn attempt_of_name(name: &str) -> Option<Attempt> {
+    let name = name.strip_suffix(SEALED_ENDING).unwrap_or(name);
     let (attempt, uuid) = name.split_once('-')?;
     let uuid = Uuid::try_parse(uuid).ok()?;
     let attempt: u64 = attempt.parse().ok()?;
@@ -127,6 +135,10 @@ mod tests {
     fn a_name_tells_its_attempt() {
         let name = ObjectNames::new(Attempt(12), UuidSource::machine()).next();
         assert_eq!(attempt_of_name(&name), Some(Attempt(12)));
+        assert_eq!(
+            attempt_of_name(&format!("{name}.sealed")),
+            Some(Attempt(12))
+        );
         for other in [
             "",
             "x",

@@ -48,6 +48,14 @@ impl StreamOptions {
         })
     }
 
+    /// Returns the same with all state in objects.
+    pub(crate) fn without_inline(self) -> Self {
+        Self {
+            inline_threshold: 0,
+            ..self
+        }
+    }
+
     /// Returns the bytes up to which state travels inline.
     #[must_use]
     pub fn inline_threshold(&self) -> usize {

@@ -30,7 +30,7 @@ fn wrong_digest(object: &ObjectHandle) -> Error {
 
 /// Checks that an object is there in its full length.
 pub(crate) async fn check_len(root: &StoreRoot, object: &ObjectHandle) -> Result<()> {
-    match root.len(object.path.as_str()).await? {
+    match root.plain_len(object.path.as_str()).await? {
         None => Err(missing(object)),
         Some(len) if len != object.len => Err(wrong_len(object, len)),
         Some(_) => Ok(()),
@@ -51,7 +51,8 @@ pub(crate) async fn read_part(
         .with("object", object));
     }
     let wanted = range.end - range.start;
-    let bytes = match root.read(object.path.as_str(), range.clone()).await {
+    let read = root.read_plain(object.path.as_str(), range.clone(), object.len);
+    let bytes = match read.await {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == ErrorKind::NotFound => return Err(missing(object).caused_by(e)),
         Err(e) => return Err(e),
@@ -90,7 +91,10 @@ impl DigestReader {
             return Ok(None);
         }
         let end = self.object.len.min(at.saturating_add(most));
-        let bytes = match self.root.read(self.object.path.as_str(), at..end).await {
+        let read = self
+            .root
+            .read_plain(self.object.path.as_str(), at..end, self.object.len);
+        let bytes = match read.await {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return Err(missing(&self.object).caused_by(e));

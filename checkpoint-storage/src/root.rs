@@ -9,8 +9,11 @@ use opendal::Operator;
 use state_api::{Error, Result};
 use tokio::runtime::Handle;
 
+use crate::metadata::MetadataSigner;
 use crate::names::UuidSource;
 use crate::publish::{ConditionalPublish, Content, LocalPublish, MemoryPublish, Publish};
+use crate::remote::{self, Requests, StoreAccess};
+use crate::sealed::{IndexCache, Sealing, is_sealed};
 use crate::store::{
     Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
 };
@@ -22,6 +25,10 @@ pub struct StoreRoot {
     publish: Arc<dyn Publish>,
     prefix: Arc<str>,
     url: Arc<str>,
+    requests: Option<Requests>,
+    sealing: Arc<Sealing>,
+    sealed: Arc<IndexCache>,
+    signer: Option<Arc<dyn MetadataSigner>>,
 }
 
 impl StoreRoot {
@@ -33,7 +40,75 @@ impl StoreRoot {
             publish,
             prefix: "".into(),
             url: url.trim_end_matches('/').into(),
+            requests: None,
+            sealing: Arc::default(),
+            sealed: Arc::default(),
+            signer: None,
         }
+    }
+
+    /// Sets how new objects are compressed and encrypted, and with which key encrypted ones are read.
+    #[must_use]
+    pub fn with_sealing(self, sealing: Sealing) -> Self {
+        Self {
+            sealing: Arc::new(sealing),
+            ..self
+        }
+    }
+
+    /// Returns how new objects are compressed and encrypted.
+    #[must_use]
+    pub fn sealing(&self) -> &Sealing {
+        &self.sealing
+    }
+
+    /// Sets what metadata is signed with, and checked with: metadata without a valid signature is refused then.
+    #[must_use]
+    pub fn with_signer(self, signer: Arc<dyn MetadataSigner>) -> Self {
+        Self {
+            signer: Some(signer),
+            ..self
+        }
+    }
+
+    pub(crate) fn signer(&self) -> Option<&dyn MetadataSigner> {
+        self.signer.as_deref()
+    }
+
+    /// Returns the length of an object as its handle has it, or `None` if there is no such object.
+    pub(crate) async fn plain_len(&self, path: &str) -> Result<Option<u64>> {
+        if is_sealed(path) {
+            return self.sealed.len(self, path).await;
+        }
+        self.len(path).await
+    }
+
+    /// Reads a part of an object as its handle has it.
+    pub(crate) async fn read_plain(
+        &self,
+        path: &str,
+        range: Range<u64>,
+        plain_len: u64,
+    ) -> Result<Bytes> {
+        if is_sealed(path) {
+            return self.sealed.read(self, path, range, plain_len).await;
+        }
+        self.read(path, range).await
+    }
+
+    /// Sets where the requests to the store are counted.
+    #[must_use]
+    pub fn with_requests(self, requests: Requests) -> Self {
+        Self {
+            requests: Some(requests),
+            ..self
+        }
+    }
+
+    /// Returns where the requests to the store are counted; `None` for a store that makes none.
+    #[must_use]
+    pub fn requests(&self) -> Option<&Requests> {
+        self.requests.as_ref()
     }
 
     /// Opens a local folder, which need not exist yet.
@@ -71,23 +146,18 @@ impl StoreRoot {
         ))
     }
 
-    /// Opens a folder by URL or local path: `file:` and plain paths locally, other schemes through opendal.
+    /// Opens a folder by URL or local path: `file:` and plain paths locally, other schemes by what is compiled in.
+    ///
+    /// `docs/storage.md` lists the schemes, their features and their options. Nothing is sent to the store yet.
     ///
     /// # Errors
-    /// `Config` when the URL is malformed or its scheme is unknown or not compiled in; `Unsupported` when the service can't publish.
-    pub fn open(url: &str, runtime: Handle) -> Result<Self> {
+    /// `Config` when the URL is malformed, when its scheme is unknown, or when it is not compiled in, with the feature that
+    /// would; `Unsupported` when the service can't publish.
+    pub fn open(url: &str, access: impl Into<StoreAccess>) -> Result<Self> {
+        let access = access.into();
         match split_url(url)? {
-            Location::Local(path) => Self::local(path, runtime),
-            Location::Remote(scheme) => {
-                let operator = Operator::from_uri(url).map_err(|e| {
-                    Error::config(format!(
-                        "can't open a store of scheme {scheme:?}: is it known and compiled in?"
-                    ))
-                    .with("url", without_query(url))
-                    .caused_by(e)
-                })?;
-                Self::operator(operator, without_query(url), Some(runtime))
-            }
+            Location::Local(path) => Self::local(path, access.runtime().clone()),
+            Location::Remote(scheme) => remote::open(&scheme, url, &access),
         }
     }
 

@@ -66,6 +66,12 @@ impl ObjectCheckpointStorage {
         options: StreamOptions,
     ) -> Self {
         let reaper = Arc::default();
+        // What is inline in metadata is not encrypted.
+        let options = if own.sealing().cipher.is_some() {
+            options.without_inline()
+        } else {
+            options
+        };
         Self {
             shared: Arc::new(Shared {
                 own,

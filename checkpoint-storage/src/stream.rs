@@ -10,6 +10,7 @@ use state_api::{
 
 use crate::digest::DigestBuilder;
 use crate::reaper::OwnedObject;
+use crate::sealed::{SEALED_ENDING, Sealer};
 use crate::storage::Shared;
 use crate::store::ObjectWriter;
 
@@ -33,6 +34,8 @@ struct OpenObject {
     path: RelPath,
     writer: Box<dyn ObjectWriter>,
     owned: Arc<OwnedObject>,
+    /// What turns the bytes of the stream into stored ones, if they differ.
+    sealer: Option<Sealer>,
 }
 
 impl ObjectStream {
@@ -107,11 +110,31 @@ impl ObjectStream {
                 self.open.insert(open)
             }
         };
+        if let Some(sealer) = &mut open.sealer {
+            self.digest.update(&bytes);
+            let stored = sealer.write(&bytes)?;
+            if stored.is_empty() {
+                return Ok(());
+            }
+            let written = open.writer.write(stored).await;
+            return written.map_err(|e| e.with("object", &open.path));
+        }
         // The write is begun first, so that a store with threads of its own works while this one digests.
         let digest = &mut self.digest;
         let write = open.writer.write(bytes.clone());
         let (written, ()) = join(write, async { digest.update(&bytes) }).await;
         written.map_err(|e| e.with("object", &open.path))
+    }
+
+    /// Writes what stands at the end of a sealed object.
+    async fn write_end(&mut self) -> Result<()> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        match open.sealer.take() {
+            Some(sealer) => open.writer.write(sealer.finish()?).await,
+            None => Ok(()),
+        }
     }
 
     async fn complete(mut self) -> Result<Option<StateHandle>> {
@@ -125,10 +148,13 @@ impl ObjectStream {
         }
         let spilled = self.spill().await;
         self.end(spilled).await?;
+        let sealed = self.write_end().await;
+        self.end(sealed).await?;
         let Some(OpenObject {
             path,
             writer,
             owned,
+            ..
         }) = self.open.take()
         else {
             return Err(Error::bug("a stream with bytes has no object"));
@@ -159,9 +185,15 @@ impl ObjectStream {
 /// Starts an object under a new name.
 async fn create(storage: &Shared, checkpoint: CheckpointId, scope: Scope) -> Result<OpenObject> {
     for _ in 0..NAME_ATTEMPTS {
-        let path = storage
-            .layout
-            .path(checkpoint, scope, &storage.names.next())?;
+        let sealing = storage.own.sealing();
+        let (ending, sealer) = if sealing.is_plain() {
+            ("", None)
+        } else {
+            let sealer = Sealer::new(sealing.clone(), storage.names.random())?;
+            (SEALED_ENDING, Some(sealer))
+        };
+        let name = format!("{}{ending}", storage.names.next());
+        let path = storage.layout.path(checkpoint, scope, &name)?;
         let owned = OwnedObject::new(path.to_string(), &storage.reaper);
         match storage
             .own
@@ -173,6 +205,7 @@ async fn create(storage: &Shared, checkpoint: CheckpointId, scope: Scope) -> Res
                     path,
                     writer,
                     owned,
+                    sealer,
                 });
             }
             // It is somebody else's: leave it alone.

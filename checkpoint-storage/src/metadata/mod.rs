@@ -16,10 +16,13 @@ mod encoder;
 mod extents;
 mod handles;
 mod section;
+mod signature;
 pub mod tags;
 
 pub(crate) use encoder::MetadataEncoder;
 pub use section::RawSection;
+pub use signature::{Blake3Signer, MetadataSigner};
+pub(crate) use signature::{checked, file_of};
 
 /// The name of the object that makes a folder a checkpoint.
 pub const METADATA_NAME: &str = "_metadata";

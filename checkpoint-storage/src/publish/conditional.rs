@@ -6,13 +6,17 @@ use state_api::{Error, Result};
 use tokio::runtime::Handle;
 
 use crate::publish::Publish;
-use crate::store::{map_error, on_runtime};
+use crate::remote::secrets::Secrets;
+use crate::remote::{Pacing, RequestPolicy};
+use crate::store::{Failure, on_runtime};
 
 /// Publishes on an object store: one write on condition that the object does not exist.
 #[derive(Clone, Debug)]
 pub struct ConditionalPublish {
     operator: Operator,
     runtime: Option<Handle>,
+    retries: Option<(RequestPolicy, Pacing)>,
+    secrets: Secrets,
 }
 
 impl ConditionalPublish {
@@ -34,8 +38,74 @@ impl ConditionalPublish {
             )
             .with("store", scheme));
         }
-        Ok(Self { operator, runtime })
+        if scheme == "azdls" {
+            return Err(Error::unsupported(
+                "this service fills a file after it created it, so a torn file could be seen: open the container by az:",
+            )
+            .with("store", scheme));
+        }
+        Ok(Self {
+            operator,
+            runtime,
+            retries: None,
+            secrets: Secrets::default(),
+        })
     }
+
+    /// Tries again after failures that may pass; the operator must not retry by itself.
+    ///
+    /// After an attempt of uncertain outcome, an object that is there counts as created if its bytes are those of the attempt.
+    #[must_use]
+    pub fn with_retries(self, policy: RequestPolicy, pacing: Pacing) -> Self {
+        Self {
+            retries: Some((policy, pacing)),
+            ..self
+        }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn with_secrets(self, secrets: Secrets) -> Self {
+        Self { secrets, ..self }
+    }
+}
+
+async fn create(
+    operator: &Operator,
+    path: &str,
+    bytes: &Bytes,
+    retries: Option<&(RequestPolicy, Pacing)>,
+) -> opendal::Result<()> {
+    use opendal::ErrorKind::{AlreadyExists, ConditionNotMatch};
+    let attempts = retries.map_or(1, |(policy, _)| policy.attempts.max(1));
+    let mut failures = 0;
+    loop {
+        let written = operator
+            .write_with(path, bytes.clone())
+            .if_not_exists(true)
+            .await;
+        let Err(e) = written else {
+            return Ok(());
+        };
+        if matches!(e.kind(), AlreadyExists | ConditionNotMatch) {
+            if failures > 0 && is_ours(operator, path, bytes).await {
+                return Ok(());
+            }
+            return Err(e);
+        }
+        failures += 1;
+        let Some((policy, pacing)) = retries.filter(|_| e.is_temporary() && failures < attempts)
+        else {
+            return Err(e);
+        };
+        let wait = policy.backoff(failures, pacing);
+        tracing::debug!(object = path, attempt = failures, ?wait, error = %e.kind(), "publishing is tried again");
+        pacing.sleep(wait).await;
+    }
+}
+
+/// Whoever publishes gives each object bytes that nobody else would write.
+async fn is_ours(operator: &Operator, path: &str, bytes: &Bytes) -> bool {
+    matches!(operator.read(path).await, Ok(found) if found.to_bytes() == bytes)
 }
 
 impl Publish for ConditionalPublish {
@@ -45,12 +115,17 @@ impl Publish for ConditionalPublish {
 
     fn publish(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         let path = path.to_owned();
-        let operator = self.operator.clone();
-        on_runtime(self.runtime.clone(), async move {
-            let written = operator.write_with(&path, bytes).if_not_exists(true).await;
-            written
-                .map(drop)
-                .map_err(|e| map_error("create an object", &path, e))
+        let Self {
+            operator,
+            runtime,
+            retries,
+            secrets,
+        } = self.clone();
+        on_runtime(runtime, async move {
+            let failure = Failure(secrets);
+            create(&operator, &path, &bytes, retries.as_ref())
+                .await
+                .map_err(|e| failure.of("create an object", &path, e))
         })
         .boxed()
     }

@@ -16,7 +16,7 @@ pub use local::LocalStore;
 pub(crate) use local::{LocalFolder, io_error, parent, sync_folder};
 pub use memory::MemoryStore;
 pub use opendal::OpendalStore;
-pub(crate) use opendal::{map_error, on_runtime};
+pub(crate) use opendal::{Failure, on_runtime};
 
 /// Something that a store holds as long as an operation on an object may still run, even if nobody waits for it.
 ///

@@ -8,7 +8,13 @@ use opendal::{Operator, Writer};
 use state_api::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 
+use xxhash_rust::xxh3::Xxh3;
+
 use super::{Lease, ObjectStore, ObjectWriter, StoreEntry};
+use crate::remote::secrets::{ForeignError, Secrets};
+
+/// Bytes that are read at a time to compare an object with what was written.
+const COMPARE_LEN: u64 = 8 << 20;
 
 /// A store over any service of opendal.
 ///
@@ -18,13 +24,41 @@ use super::{Lease, ObjectStore, ObjectWriter, StoreEntry};
 pub struct OpendalStore {
     operator: Operator,
     runtime: Option<Handle>,
+    parts: Option<Parts>,
+    secrets: Secrets,
+}
+
+/// How a long object is uploaded.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    len: usize,
+    concurrent: usize,
 }
 
 impl OpendalStore {
     /// Creates a store over an operator.
     #[must_use]
     pub fn new(operator: Operator, runtime: Option<Handle>) -> Self {
-        Self { operator, runtime }
+        Self {
+            operator,
+            runtime,
+            parts: None,
+            secrets: Secrets::default(),
+        }
+    }
+
+    /// Sets the length in bytes of the parts that a long object is uploaded in, and how many of one object at a time.
+    #[must_use]
+    pub fn with_parts(self, len: usize, concurrent: usize) -> Self {
+        Self {
+            parts: Some(Parts { len, concurrent }),
+            ..self
+        }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn with_secrets(self, secrets: Secrets) -> Self {
+        Self { secrets, ..self }
     }
 
     /// Returns the operator.
@@ -35,9 +69,10 @@ impl OpendalStore {
 
     fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Operator) -> BoxFuture<'static, Result<T>>,
+        work: impl FnOnce(Operator, Failure) -> BoxFuture<'static, Result<T>>,
     ) -> BoxFuture<'static, Result<T>> {
-        on_runtime(self.runtime.clone(), work(self.operator.clone()))
+        let failure = Failure(self.secrets.clone());
+        on_runtime(self.runtime.clone(), work(self.operator.clone(), failure))
     }
 }
 
@@ -61,37 +96,65 @@ pub(crate) fn on_runtime<T: Send + 'static>(
     .boxed()
 }
 
-/// Turns an error of opendal into ours; the cause stays attached as text.
-pub(crate) fn map_error(doing: &'static str, path: &str, error: opendal::Error) -> Error {
-    use opendal::ErrorKind as Theirs;
-    let kind = match error.kind() {
-        Theirs::NotFound => ErrorKind::NotFound,
-        Theirs::AlreadyExists | Theirs::ConditionNotMatch => ErrorKind::AlreadyExists,
-        Theirs::ConfigInvalid | Theirs::PermissionDenied => ErrorKind::Config,
-        Theirs::Unsupported => ErrorKind::Unsupported,
-        _ => ErrorKind::Retryable,
-    };
-    Error::new(kind, format!("could not {doing}"))
-        .with("object", path)
-        .caused_by(error)
+/// Turns errors of opendal into ours; the cause stays attached as text, without secrets.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure(pub(crate) Secrets);
+
+impl Failure {
+    pub(crate) fn of(&self, doing: &'static str, path: &str, error: opendal::Error) -> Error {
+        use opendal::ErrorKind as Theirs;
+        let (kind, hint) = match error.kind() {
+            Theirs::NotFound => (ErrorKind::NotFound, ""),
+            Theirs::AlreadyExists | Theirs::ConditionNotMatch => (ErrorKind::AlreadyExists, ""),
+            Theirs::ConfigInvalid => (ErrorKind::Config, ""),
+            Theirs::PermissionDenied => (ErrorKind::Config, ": access is denied"),
+            Theirs::Unsupported => (ErrorKind::Unsupported, ""),
+            _ if is_missing_bucket(&error) => (ErrorKind::Config, ": there is no such bucket"),
+            _ => (ErrorKind::Retryable, ""),
+        };
+        Error::new(kind, format!("could not {doing}{hint}"))
+            .with("object", path)
+            .caused_by(ForeignError::new(&error, &self.0))
+    }
+}
+
+/// Services report a missing bucket as they please.
+fn is_missing_bucket(error: &opendal::Error) -> bool {
+    let text = error.to_string();
+    ["NoSuchBucket", "ContainerNotFound"]
+        .iter()
+        .any(|code| text.contains(code))
 }
 
 impl ObjectStore for OpendalStore {
     fn create(&self, path: &str, lease: Lease) -> BoxFuture<'_, Result<Box<dyn ObjectWriter>>> {
         let path = path.to_owned();
         let runtime = self.runtime.clone();
-        self.run(move |operator| {
+        let parts = self.parts;
+        self.run(move |operator, failure| {
             async move {
                 // Without the condition, the random name alone keeps writers apart.
                 let exclusive = operator.info().capability().write_with_if_not_exists;
-                let opened = operator.writer_with(&path).if_not_exists(exclusive).await;
-                let writer = opened.map_err(|e| map_error("create an object", &path, e))?;
-                let open = Some((writer, lease));
+                let mut opened = operator.writer_with(&path).if_not_exists(exclusive);
+                if let Some(parts) = parts {
+                    opened = opened.chunk(parts.len).concurrent(parts.concurrent);
+                }
+                let writer = opened
+                    .await
+                    .map_err(|e| failure.of("create an object", &path, e))?;
+                let upload = Upload {
+                    writer: Some(writer),
+                    lease,
+                    runtime: runtime.clone(),
+                    written: Xxh3::new(),
+                    len: 0,
+                };
                 Ok(Box::new(OpendalWriter {
                     operator,
                     runtime,
                     path,
-                    open,
+                    failure,
+                    open: Some(upload),
                 }) as Box<dyn ObjectWriter>)
             }
             .boxed()
@@ -100,9 +163,9 @@ impl ObjectStore for OpendalStore {
 
     fn read(&self, path: &str, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
         let path = path.to_owned();
-        self.run(move |operator| {
+        self.run(move |operator, failure| {
             async move {
-                let fail = |e| map_error("read an object", &path, e);
+                let fail = |e| failure.of("read an object", &path, e);
                 if range == (0..u64::MAX) {
                     return Ok(operator.read(&path).await.map_err(fail)?.to_bytes());
                 }
@@ -134,13 +197,13 @@ impl ObjectStore for OpendalStore {
 
     fn len(&self, path: &str) -> BoxFuture<'_, Result<Option<u64>>> {
         let path = path.to_owned();
-        self.run(move |operator| {
+        self.run(move |operator, failure| {
             async move {
                 match operator.stat(&path).await {
                     Ok(found) if found.is_file() => Ok(Some(found.content_length())),
                     Ok(_) => Ok(None),
                     Err(e) if e.kind() == opendal::ErrorKind::NotFound => Ok(None),
-                    Err(e) => Err(map_error("look at an object", &path, e)),
+                    Err(e) => Err(failure.of("look at an object", &path, e)),
                 }
             }
             .boxed()
@@ -149,12 +212,12 @@ impl ObjectStore for OpendalStore {
 
     fn list(&self, folder: &str) -> BoxFuture<'_, Result<Vec<StoreEntry>>> {
         let path = format!("{folder}/");
-        self.run(move |operator| {
+        self.run(move |operator, failure| {
             async move {
                 let found = match operator.list(&path).await {
                     Ok(found) => found,
                     Err(e) if e.kind() == opendal::ErrorKind::NotFound => return Ok(Vec::new()),
-                    Err(e) => return Err(map_error("list a folder", &path, e)),
+                    Err(e) => return Err(failure.of("list a folder", &path, e)),
                 };
                 let own = path.trim_matches('/');
                 let mut entries: Vec<_> = found
@@ -175,12 +238,12 @@ impl ObjectStore for OpendalStore {
 
     fn delete(&self, path: &str) -> BoxFuture<'_, Result<()>> {
         let path = path.to_owned();
-        self.run(move |operator| {
+        self.run(move |operator, failure| {
             async move {
                 operator
                     .delete(&path)
                     .await
-                    .map_err(|e| map_error("delete an object", &path, e))
+                    .map_err(|e| failure.of("delete an object", &path, e))
             }
             .boxed()
         })
@@ -205,36 +268,99 @@ impl ObjectStore for OpendalStore {
     }
 }
 
+/// An upload under way.
+struct Upload {
+    /// Gone when it is closed or aborted.
+    writer: Option<Writer>,
+    lease: Lease,
+    runtime: Option<Handle>,
+    /// Of all bytes so far, to tell whether an upload of uncertain outcome is whole.
+    written: Xxh3,
+    len: u64,
+}
+
+impl Upload {
+    /// Frees the parts of an upload that will never complete; the object itself is removed by its owner.
+    async fn abort(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            // Not every service can abort; deleting the path covers those that can't.
+            if let Err(e) = writer.abort().await {
+                tracing::debug!(error = %e.kind(), "the parts of an upload that was given up may be left");
+            }
+        }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let (Some(mut writer), Some(runtime)) = (self.writer.take(), &self.runtime) {
+            let lease = self.lease.clone();
+            drop(runtime.spawn(async move {
+                drop(writer.abort().await);
+                drop(lease);
+            }));
+        }
+    }
+}
+
 struct OpendalWriter {
     operator: Operator,
     runtime: Option<Handle>,
     path: String,
+    failure: Failure,
     /// Gone while an operation runs, and for good if it failed or nobody waited for it.
-    open: Option<(Writer, Lease)>,
+    open: Option<Upload>,
 }
 
 impl OpendalWriter {
-    fn take(&mut self) -> Result<(Writer, Lease)> {
+    fn take(&mut self) -> Result<Upload> {
         let gone =
             || Error::poisoned("an earlier write of this object failed").with("object", &self.path);
         self.open.take().ok_or_else(gone)
     }
 }
 
+/// Tells whether an object is exactly what an upload was to make of it.
+///
+/// Completing an upload may fail after it was done, and a second try then finds the name taken or the upload gone.
+async fn is_whole(operator: &Operator, path: &str, upload: &Upload) -> bool {
+    match operator.stat(path).await {
+        Ok(found) if found.content_length() == upload.len => {}
+        _ => return false,
+    }
+    let mut stored = Xxh3::new();
+    let mut at = 0;
+    while at < upload.len {
+        let end = (at + COMPARE_LEN).min(upload.len);
+        let Ok(part) = operator.read_with(path).range(at..end).await else {
+            return false;
+        };
+        if part.len() as u64 != end - at {
+            return false;
+        }
+        part.for_each(|bytes| stored.update(&bytes));
+        at = end;
+    }
+    stored.digest128() == upload.written.digest128()
+}
+
 impl ObjectWriter for OpendalWriter {
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         async move {
-            let (mut writer, lease) = self.take()?;
+            let mut upload = self.take()?;
             let path = self.path.clone();
+            let failure = self.failure.clone();
             let work = async move {
-                match writer.write(bytes).await {
-                    Ok(()) => Ok((writer, lease)),
-                    Err(e) => {
-                        // Frees the parts of an upload that will never complete; the object is removed by its owner.
-                        drop(writer.abort().await);
-                        Err(map_error("write an object", &path, e))
-                    }
+                let Some(writer) = &mut upload.writer else {
+                    return Err(Error::bug("an upload goes on after its end"));
+                };
+                upload.written.update(&bytes);
+                upload.len += bytes.len() as u64;
+                if let Err(e) = writer.write(bytes).await {
+                    upload.abort().await;
+                    return Err(failure.of("write an object", &path, e));
                 }
+                Ok(upload)
             };
             self.open = Some(on_runtime(self.runtime.clone(), work).await?);
             Ok(())
@@ -244,19 +370,31 @@ impl ObjectWriter for OpendalWriter {
 
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         async move {
-            let (mut writer, lease) = self.take()?;
-            let path = self.path.clone();
+            let mut upload = self.take()?;
+            let Self {
+                operator,
+                runtime,
+                path,
+                failure,
+                ..
+            } = *self;
             let work = async move {
-                let closed = writer.close().await;
-                if closed.is_err() {
-                    drop(writer.abort().await);
+                let Some(writer) = &mut upload.writer else {
+                    return Err(Error::bug("an upload ends twice"));
+                };
+                let Err(e) = writer.close().await else {
+                    drop(upload.writer.take());
+                    return Ok(());
+                };
+                if is_whole(&operator, &path, &upload).await {
+                    tracing::debug!(object = path, error = %e.kind(), "an upload was complete although its end failed");
+                    drop(upload.writer.take());
+                    return Ok(());
                 }
-                drop(lease);
-                closed
-                    .map(drop)
-                    .map_err(|e| map_error("complete an object", &path, e))
+                upload.abort().await;
+                Err(failure.of("complete an object", &path, e))
             };
-            on_runtime(self.runtime.clone(), work).await
+            on_runtime(runtime, work).await
         }
         .boxed()
     }
@@ -266,20 +404,20 @@ impl ObjectWriter for OpendalWriter {
             operator,
             runtime,
             path,
+            failure,
             open,
         } = *self;
         on_runtime(runtime, async move {
-            let lease = match open {
-                Some((mut writer, lease)) => {
-                    // Not every service can abort; deleting the path covers those that can't.
-                    drop(writer.abort().await);
-                    Some(lease)
+            let upload = match open {
+                Some(mut upload) => {
+                    upload.abort().await;
+                    Some(upload)
                 }
                 None => None,
             };
             let deleted = operator.delete(&path).await;
-            drop(lease);
-            deleted.map_err(|e| map_error("delete an object", &path, e))
+            drop(upload);
+            deleted.map_err(|e| failure.of("delete an object", &path, e))
         })
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn options(threshold: i64, buffer: i64) -> StreamOptions {
     StreamOptions::new(threshold, buffer).unwrap()
 }
 
-/// Runs a test on a store of each kind: memory, local disk, and two services of opendal.
+/// Runs a test on a store of each kind: memory, local disk, two services of opendal, and S3 where it is compiled in.
 pub(crate) fn on_every_store(test: impl Fn(&str, &Runtime, StoreRoot)) {
     let runtime = runtime();
     let handle = || runtime.handle().clone();
@@ -81,6 +81,42 @@ pub(crate) fn on_every_store(test: impl Fn(&str, &Runtime, StoreRoot)) {
         &runtime,
         StoreRoot::new(Arc::new(objects), Arc::new(publish), "fs://test"),
     );
+    #[cfg(feature = "s3-tests")]
+    {
+        let server = s3_testkit::S3Server::start().unwrap();
+        test("S3", &runtime, s3(&server, &runtime, "test"));
+    }
+}
+
+/// The options of a test server, with waits that no test notices.
+#[cfg(feature = "s3-tests")]
+pub(crate) fn s3_options(server: &s3_testkit::S3Server) -> checkpoint_storage::StoreOptions {
+    let mut options = checkpoint_storage::StoreOptions::new();
+    for (key, value) in [
+        ("s3.endpoint", server.endpoint().as_str()),
+        ("s3.region", "eu-west-1"),
+        ("s3.access-key", s3_testkit::S3Server::ACCESS_KEY),
+        ("s3.secret-key", s3_testkit::S3Server::SECRET_KEY),
+        ("fs.requests.initial-backoff", "2 ms"),
+        ("fs.requests.max-backoff", "20 ms"),
+        ("fs.requests.timeout", "2 s"),
+        ("fs.upload.part-size", "5 mb"),
+    ] {
+        options.set(key, value).unwrap();
+    }
+    options
+}
+
+/// A folder of a test server's bucket.
+#[cfg(feature = "s3-tests")]
+pub(crate) fn s3(server: &s3_testkit::S3Server, runtime: &Runtime, folder: &str) -> StoreRoot {
+    let access = checkpoint_storage::StoreAccess::new(runtime.handle().clone())
+        .with_options(s3_options(server));
+    StoreRoot::open(
+        &format!("s3://{}/{folder}", s3_testkit::S3Server::BUCKET),
+        access,
+    )
+    .unwrap()
 }
 
 /// Returns every object below a folder, in order.

@@ -59,7 +59,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     }
     output.attach(&rows(&job, &input, &args, &reading)?);
     if args.plan || !args.reset.is_empty() {
-        let start = io.block_on(checkpoints.start_of(&restore, io.handle()))?;
+        let start = io.block_on(checkpoints.start_of(&restore))?;
         let plan = start.map(|start| {
             let (execution, metadata) = (&mut settings.execution, &start.metadata);
             restoring::plan(&job, execution, metadata, &args.reset)

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use checkpoint_storage::StoreOptions;
 use runtime_core::config::{
     BackendSettings, CheckpointSettings, Configuration, ParallelismSettings, RecoverySettings,
     StorageLocation, StorageSettings, local_copies, options, restart_strategy,
@@ -20,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) parallelism: ParallelismSettings,
     /// Where checkpoints go and how; `None` when there are none.
     pub(crate) storage: Option<StorageSettings>,
+    /// Where stores are, who asks, and how requests are made.
+    pub(crate) stores: StoreOptions,
     /// What a person should know about the configuration.
     pub(crate) warnings: Vec<String>,
 }
@@ -85,6 +88,7 @@ impl Settings {
             backend: factory,
             parallelism: ParallelismSettings::from_configuration(&configuration)?,
             storage,
+            stores: configuration.store_options()?,
             warnings,
         })
     }

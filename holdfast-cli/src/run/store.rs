@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use checkpoint_storage::{
-    CheckpointState, JobStore, ProbeOptions, StopRecord, StoreRoot, StoredCheckpoint,
+    CheckpointState, JobStore, ProbeOptions, StopRecord, StoreAccess, StoreRoot, StoredCheckpoint,
     StreamOptions, UuidSource, list_checkpoints, probe,
 };
 use runtime_core::config::{StorageLocation, StorageSettings};
@@ -16,6 +16,7 @@ use super::settings::Settings;
 /// Where the checkpoints of a run go, before it starts.
 pub(crate) struct Checkpoints {
     place: Place,
+    access: StoreAccess,
     interval: Option<std::time::Duration>,
     retention: Retention,
 }
@@ -29,7 +30,6 @@ enum Place {
         /// Whether there is a folder for savepoints whose request names none.
         savepoints: bool,
         store: Arc<FolderCheckpoints>,
-        io: Handle,
     },
 }
 
@@ -49,12 +49,13 @@ impl Checkpoints {
     /// `Config` when there is no such kind of place.
     pub(crate) fn of(settings: &Settings, io: &Handle) -> Result<Self> {
         let checkpointing = &settings.execution.checkpointing;
+        let access = StoreAccess::new(io.clone()).with_options(settings.stores.clone());
         let place = match &settings.storage {
             None => Place::Nowhere,
             Some(storage) => match &storage.location {
                 StorageLocation::Memory => Place::Memory,
                 StorageLocation::Folder(folder) => {
-                    let checkpoints = StoreRoot::open(folder, io.clone())?;
+                    let checkpoints = StoreRoot::open(folder, &access)?;
                     let id = &settings.execution.job_id;
                     let job = JobStore::job_folder(&checkpoints, id, storage.create_subdir);
                     let store = FolderCheckpoints::new(
@@ -63,9 +64,9 @@ impl Checkpoints {
                         UuidSource::machine(),
                         options(storage)?,
                     );
-                    let mut store = store.runtime(io.clone());
+                    let mut store = store.runtime(&access);
                     if let Some(folder) = &storage.savepoint_dir {
-                        store = store.savepoints(StoreRoot::open(folder, io.clone())?);
+                        store = store.savepoints(StoreRoot::open(folder, &access)?);
                     }
                     let store = Arc::new(store);
                     Place::Folder {
@@ -73,13 +74,13 @@ impl Checkpoints {
                         job,
                         savepoints: storage.savepoint_dir.is_some(),
                         store,
-                        io: io.clone(),
                     }
                 }
             },
         };
         Ok(Self {
             place,
+            access,
             interval: checkpointing.interval,
             retention: checkpointing.retention,
         })
@@ -155,20 +156,16 @@ impl Checkpoints {
     ///
     /// # Errors
     /// When there is none at the path that is named, or it is damaged.
-    pub(crate) async fn start_of(
-        &self,
-        restore: &RestoreFrom,
-        io: &Handle,
-    ) -> Result<Option<StoredCheckpoint>> {
+    pub(crate) async fn start_of(&self, restore: &RestoreFrom) -> Result<Option<StoredCheckpoint>> {
         let latest = match (restore, &self.place) {
-            (RestoreFrom::Path(path), _) => return find(path, io).await.map(Some),
+            (RestoreFrom::Path(path), _) => return find(path, &self.access).await.map(Some),
             (RestoreFrom::Latest, Place::Folder { job, .. }) => {
                 check_not_stopped(job).await?;
                 format!("{}/latest", job.url())
             }
             _ => return Ok(None),
         };
-        match StoredCheckpoint::find(&latest, io).await {
+        match StoredCheckpoint::find(&latest, &self.access).await {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -181,22 +178,16 @@ impl Checkpoints {
     /// Those of the store.
     pub(crate) async fn look(&self, restore: &RestoreFrom) -> Result<Found> {
         let Place::Folder {
-            checkpoints,
-            job,
-            io,
-            ..
+            checkpoints, job, ..
         } = &self.place
         else {
             return Ok(Found::default());
         };
         if let RestoreFrom::Path(path) = restore {
-            find(path, io).await?;
+            find(path, &self.access).await?;
         }
-        let one = ProbeOptions {
-            rounds: 1,
-            body_len: 1024,
-        };
-        probe(checkpoints, &UuidSource::machine(), one)
+        let how = ProbeOptions::of(checkpoints);
+        probe(checkpoints, &UuidSource::machine(), how)
             .await
             .map_err(|cause| {
                 let kind = match cause.kind() {
@@ -288,14 +279,15 @@ async fn check_not_stopped(job: &StoreRoot) -> Result<()> {
 ///
 /// # Errors
 /// `NotFound`, `Corrupt`.
-pub(crate) async fn find(path: &str, io: &Handle) -> Result<StoredCheckpoint> {
-    match StoredCheckpoint::find(path, io).await {
+pub(crate) async fn find(path: &str, access: impl Into<StoreAccess>) -> Result<StoredCheckpoint> {
+    let access = access.into();
+    match StoredCheckpoint::find(path, &access).await {
         Err(error)
             if error.kind() == ErrorKind::NotFound
                 && !path.trim_end_matches('/').ends_with("/latest") =>
         {
             let latest = format!("{}/latest", path.trim_end_matches('/'));
-            match StoredCheckpoint::find(&latest, io).await {
+            match StoredCheckpoint::find(&latest, &access).await {
                 Err(other) if other.kind() == ErrorKind::NotFound => Err(error),
                 found => found,
             }

@@ -3,6 +3,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use checkpoint_storage::{STORE_OPTIONS, StoreOption, StoreOptions};
 use state_api::{Error, Result};
 
 use super::file::{self, Syntax};
@@ -185,14 +186,14 @@ impl Configuration {
     /// Returns the text of an option that is set, by any of its spellings.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
-        let key = options::find(key).map_or(key, |(option, _)| option.key);
+        let key = present_name(key);
         self.settings.get(key).map(|setting| setting.text.as_str())
     }
 
     /// Returns where an option was set.
     #[must_use]
     pub fn origin(&self, key: &str) -> Option<&Origin> {
-        let key = options::find(key).map_or(key, |(option, _)| option.key);
+        let key = present_name(key);
         self.settings.get(key).map(|setting| &setting.origin)
     }
 
@@ -205,6 +206,20 @@ impl Configuration {
             Some((rest.to_owned(), setting.text.clone()))
         });
         under.collect()
+    }
+
+    /// Returns the options of stores: endpoints, credentials, retries.
+    ///
+    /// # Errors
+    /// `Config`, as [`Configuration::set`]: never, since each was checked when it came in.
+    pub fn store_options(&self) -> Result<StoreOptions> {
+        let mut options = StoreOptions::new();
+        for (key, setting) in &self.settings {
+            if StoreOptions::find(key).is_some() {
+                options.set(key, &setting.text)?;
+            }
+        }
+        Ok(options)
     }
 
     /// Returns the names of backends for which options are set, with one of the options each.
@@ -311,10 +326,20 @@ impl Configuration {
 
 const BACKEND_PREFIX: &str = "state.backend.";
 
+/// Returns the present name of an option that may be spelled in an older way.
+fn present_name(key: &str) -> &str {
+    match options::find(key) {
+        Some((option, _)) => option.key,
+        None => StoreOptions::find(key).map_or(key, |option| option.key),
+    }
+}
+
 /// What a key names.
 enum Target {
     /// An option of ours; the flag says that the spelling is old.
     Known(&'static ConfigOption, bool),
+    /// An option of stores.
+    Store(&'static StoreOption),
     /// An option of a backend, which its factory checks.
     Backend(String),
 }
@@ -323,6 +348,9 @@ impl Target {
     fn of(key: &str) -> Result<Self> {
         if let Some((option, old)) = options::find(key) {
             return Ok(Self::Known(option, old));
+        }
+        if let Some(option) = StoreOptions::find(key) {
+            return Ok(Self::Store(option));
         }
         if let Some(why) = options::why_not(key) {
             return Err(
@@ -339,12 +367,11 @@ impl Target {
         }
         let spellings = options::ALL
             .iter()
-            .flat_map(|o| std::iter::once(o.key).chain(o.old_keys.iter().copied()));
-        let hint = nearest(key, spellings)
-            .and_then(options::find)
-            .map_or_else(String::new, |(option, _)| {
-                format!("; did you mean {:?}?", option.key)
-            });
+            .flat_map(|o| std::iter::once(o.key).chain(o.old_keys.iter().copied()))
+            .chain(STORE_OPTIONS.iter().map(|option| option.key));
+        let hint = nearest(key, spellings).map_or_else(String::new, |near| {
+            format!("; did you mean {:?}?", present_name(near))
+        });
         let shown: String = key.chars().take(200).collect();
         Err(Error::config(format!("unknown option {shown:?}{hint}")).with("option", shown))
     }
@@ -352,6 +379,7 @@ impl Target {
     fn key(&self) -> &str {
         match self {
             Self::Known(option, _) => option.key,
+            Self::Store(option) => option.key,
             Self::Backend(key) => key,
         }
     }
@@ -359,6 +387,7 @@ impl Target {
     fn check(&self, text: &str) -> Result<()> {
         match self {
             Self::Known(option, _) => option.check(text).map(drop),
+            Self::Store(option) => StoreOptions::new().set(option.key, text).map(drop),
             Self::Backend(key) if text.trim().is_empty() => {
                 Err(Error::config(format!("{key} has no value")).with("option", key))
             }
@@ -369,7 +398,7 @@ impl Target {
     fn same(&self, a: &str, b: &str) -> bool {
         match self {
             Self::Known(option, _) => option.parse(a).ok() == option.parse(b).ok(),
-            Self::Backend(_) => a == b,
+            Self::Store(_) | Self::Backend(_) => a == b,
         }
     }
 
@@ -380,6 +409,11 @@ impl Target {
                 .old_keys
                 .iter()
                 .position(|old| *old == spelling)
+                .map_or(0, |position| position + 1),
+            Self::Store(option) => option
+                .other_keys
+                .iter()
+                .position(|other| *other == spelling)
                 .map_or(0, |position| position + 1),
             Self::Backend(_) => 0,
         }

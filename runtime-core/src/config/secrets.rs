@@ -1,3 +1,5 @@
+use checkpoint_storage::StoreOptions;
+
 /// What is shown in place of a secret.
 const MASK: &str = "******";
 
@@ -16,6 +18,9 @@ const ANYWHERE: &[&str] = &[
 ///
 /// `key` counts only as a word of its own (`access-key`, `account_key`), so that `keyed-state-enabled` stays legible.
 pub(super) fn is_secret(key: &str) -> bool {
+    if StoreOptions::find(key).is_some_and(|option| option.secret) {
+        return true;
+    }
     let lower = key.to_lowercase();
     ANYWHERE.iter().any(|word| lower.contains(word))
         || lower
@@ -57,6 +62,8 @@ mod tests {
             "x.apiKey",
             "az.account_key",
             "s3.accessKey",
+            "fs.oss.accessKeyId",
+            "cos.secret-id",
         ] {
             assert!(is_secret(key), "{key}");
         }

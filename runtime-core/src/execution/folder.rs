@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
     CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, SavepointFolder,
-    StoreRoot, StoredCheckpoint, StreamOptions, UuidSource,
+    StoreAccess, StoreRoot, StoredCheckpoint, StreamOptions, UuidSource,
 };
 use futures_util::future::BoxFuture;
 use state_api::{
@@ -29,8 +29,8 @@ pub struct FolderCheckpoints {
     allowed: Vec<StoreRoot>,
     /// Where savepoints go when a request names no folder.
     savepoints: Option<StoreRoot>,
-    /// Reads checkpoints that are named by path.
-    runtime: Option<Handle>,
+    /// Opens checkpoints and folders that are named by path.
+    access: Option<StoreAccess>,
     opened: Mutex<Option<Opened>>,
     /// Whether left-overs of earlier attempts were cleared away.
     swept: AtomicBool,
@@ -68,7 +68,7 @@ impl FolderCheckpoints {
             options,
             allowed: Vec::new(),
             savepoints: None,
-            runtime: None,
+            access: None,
             opened: Mutex::new(None),
             swept: AtomicBool::new(false),
         }
@@ -89,10 +89,10 @@ impl FolderCheckpoints {
         Ok(store.runtime(runtime.clone()))
     }
 
-    /// Sets the runtime on which checkpoints named by path are looked for.
+    /// Sets how checkpoints and folders that are named by path are opened: on which runtime, with which options of stores.
     #[must_use]
-    pub fn runtime(mut self, runtime: Handle) -> Self {
-        self.runtime = Some(runtime);
+    pub fn runtime(mut self, access: impl Into<StoreAccess>) -> Self {
+        self.access = Some(access.into());
         self
     }
 
@@ -154,8 +154,8 @@ impl FolderCheckpoints {
         let Some(url) = target else {
             return Ok(None);
         };
-        match &self.runtime {
-            Some(runtime) => StoreRoot::open(&url, runtime.clone()).map(Some),
+        match &self.access {
+            Some(access) => StoreRoot::open(&url, access).map(Some),
             None => Err(Error::config(
                 "savepoints go to the configured folder only: nothing here opens others",
             )
@@ -172,8 +172,8 @@ impl FolderCheckpoints {
 
     /// Finds a checkpoint by path or URL; without a runtime to open others, below the folders that are open already.
     async fn find(&self, pointer: &str) -> Result<StoredCheckpoint> {
-        if let Some(runtime) = &self.runtime {
-            return StoredCheckpoint::find(pointer, runtime).await;
+        if let Some(access) = &self.access {
+            return StoredCheckpoint::find(pointer, access).await;
         }
         let open = std::iter::once(&self.folder)
             .chain(&self.savepoints)

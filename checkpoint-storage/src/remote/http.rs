@@ -1,0 +1,128 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use opendal::layers::{ConcurrentLimitLayer, RetryLayer, TimeoutLayer};
+use opendal::{
+    Buffer, Builder, HttpBody, HttpTransport, HttpTransporter, OperationContext, Operator,
+};
+use opendal_http_transport_reqwest::ReqwestTransport;
+use state_api::{Error, Result};
+
+use crate::publish::ConditionalPublish;
+use crate::remote::pace::Pace;
+use crate::remote::services::Place;
+use crate::remote::{RequestPolicy, Requests, StoreAccess};
+use crate::root::StoreRoot;
+use crate::store::OpendalStore;
+
+/// Operations are bounded by their requests: a bound on open streams would let them wait for each other.
+const ANY_NUMBER_OF_OPERATIONS: usize = 1 << 20;
+
+/// Opens a service behind HTTP.
+pub(super) fn open_http<B: Builder>(
+    fields: BTreeMap<String, String>,
+    place: &Place,
+    access: &StoreAccess,
+) -> Result<StoreRoot> {
+    let secrets = access.options().secrets();
+    let operator = Operator::from_iter::<B>(fields).map_err(|e| {
+        Error::config("the store can't be opened with these options")
+            .caused_by(super::secrets::ForeignError::new(&e, &secrets))
+    })?;
+    let policy = access.options().policy();
+    let requests = Requests::default();
+    let pace = Arc::new(Pace::new(policy, access.pacing().clone()));
+    let transport = PacedTransport {
+        inner: client(),
+        requests: requests.clone(),
+        pace,
+    };
+    // One limit for both operators below.
+    let limit = ConcurrentLimitLayer::new(ANY_NUMBER_OF_OPERATIONS)
+        .with_http_concurrent_limit(policy.concurrent);
+    let operator = operator
+        .with_context(OperationContext::new().with_http_transport(HttpTransporter::new(transport)))
+        .layer(timeouts(&policy))
+        .layer(limit);
+    // Not under the retries: a create-if-absent that is repeated after an uncertain outcome would find its own object.
+    let publish = ConditionalPublish::new(operator.clone(), Some(access.runtime().clone()))?
+        .with_retries(policy, access.pacing().clone())
+        .with_secrets(secrets.clone());
+    let objects = OpendalStore::new(
+        operator.layer(retries(&policy, &requests)),
+        Some(access.runtime().clone()),
+    )
+    .with_parts(policy.part_len, policy.concurrent_parts)
+    .with_secrets(secrets);
+    Ok(StoreRoot::new(Arc::new(objects), Arc::new(publish), &place.url).with_requests(requests))
+}
+
+/// A call's timeout covers one attempt; it lies below the retries, which may not be dropped half-way.
+pub(super) fn timeouts(policy: &RequestPolicy) -> TimeoutLayer {
+    TimeoutLayer::new()
+        .with_timeout(policy.timeout)
+        .with_io_timeout(policy.timeout)
+}
+
+pub(super) fn retries(
+    policy: &RequestPolicy,
+    requests: &Requests,
+) -> RetryLayer<impl opendal::layers::RetryInterceptor + use<>> {
+    let requests = requests.clone();
+    RetryLayer::new()
+        .with_jitter()
+        .with_factor(2.0)
+        .with_min_delay(policy.initial_backoff)
+        .with_max_delay(policy.max_backoff)
+        .with_max_times(policy.attempts.saturating_sub(1) as usize)
+        .with_notify(move |event: opendal::layers::RetryEvent<'_>| {
+            requests.count_retry();
+            tracing::debug!(operation = %event.op, attempt = event.attempt, wait = ?event.retry_after, error = %event.err.kind(), "a call to the store is tried again");
+        })
+}
+
+/// Returns the HTTP client of the process; TLS is by ring, unless the program has chosen already.
+fn client() -> HttpTransporter {
+    // An error says that there is a choice already.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    HttpTransporter::new(ReqwestTransport::default())
+}
+
+/// Counts requests, and holds them back while the store asks for patience.
+struct PacedTransport {
+    inner: HttpTransporter,
+    requests: Requests,
+    pace: Arc<Pace>,
+}
+
+impl HttpTransport for PacedTransport {
+    async fn fetch(
+        &self,
+        request: http::Request<Buffer>,
+    ) -> opendal::Result<http::Response<HttpBody>> {
+        self.pace.wait().await;
+        self.requests.count(request.method(), request.body().len());
+        let response = self.inner.fetch(request).await?;
+        let throttled = matches!(
+            response.status(),
+            http::StatusCode::TOO_MANY_REQUESTS | http::StatusCode::SERVICE_UNAVAILABLE
+        );
+        if throttled {
+            self.requests.count_throttled();
+            self.pace.slow_down(retry_after(response.headers()));
+        } else {
+            self.pace.go_on();
+        }
+        Ok(response)
+    }
+}
+
+/// Returns the seconds that a store asks to wait; a date is not understood and counts as none.
+fn retry_after(headers: &http::HeaderMap) -> Option<std::time::Duration> {
+    let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
+    seconds
+        .trim()
+        .parse()
+        .ok()
+        .map(std::time::Duration::from_secs)
+}

@@ -1,0 +1,574 @@
+//! Checkpoints on S3: a server in the process of the tests, spoken to as any other.
+//!
+//! The server is `s3s` over `s3s-fs`, whose create-if-absent looks first and writes then; the front of `s3-testkit` makes it
+//! exclusive. What the other test files run on every store runs on this one too, with the feature `s3-tests`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+mod common;
+
+use bytes::Bytes;
+use checkpoint_storage::{
+    JobStore, ObjectCheckpointStorage, ProbeOptions, StoreAccess, StoreOptions, StoreRoot,
+    StoredCheckpoint, StreamOptions, UuidSource, probe, read_handle, verify,
+};
+use common::*;
+use s3_testkit::{S3Fault, S3Request, S3Server};
+use state_api::{
+    Attempt, CheckpointId, CheckpointStorage, ErrorKind, ObjectHandle, Scope, StateHandle,
+};
+
+/// Bytes that no compressor and no pattern makes smaller or alike.
+fn noise(len: usize, seed: u64) -> Bytes {
+    let mut state = seed | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(len).collect::<Vec<_>>().into()
+}
+
+async fn write(root: &StoreRoot, body: Bytes, piece: usize) -> state_api::Result<StateHandle> {
+    let storage = ObjectCheckpointStorage::new(
+        root.clone(),
+        Attempt(7),
+        UuidSource::machine(),
+        options(0, 1 << 20),
+    );
+    let mut stream = storage.create(CheckpointId(1), Scope::Exclusive);
+    for at in (0..body.len()).step_by(piece) {
+        stream
+            .write(body.slice(at..(at + piece).min(body.len())))
+            .await?;
+    }
+    Ok(stream.finish().await?.unwrap())
+}
+
+fn object(handle: &StateHandle) -> &ObjectHandle {
+    match handle {
+        StateHandle::Object(object) => object,
+        StateHandle::Inline(_) => panic!("an object was expected"),
+    }
+}
+
+async fn read(root: &StoreRoot, handle: &StateHandle) -> state_api::Result<Bytes> {
+    read_handle(&storage(root, StreamOptions::default()), handle).await
+}
+
+fn count(requests: &[S3Request], which: impl Fn(&S3Request) -> bool) -> usize {
+    requests.iter().filter(|request| which(request)).count()
+}
+
+#[test]
+fn the_probe_finds_s3_fit_after_fifty_races() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "probe");
+    let how = ProbeOptions::of(&root);
+    assert_eq!((how.rounds, how.body_len), (50, 256 << 10));
+    runtime.block_on(probe(&root, &names(1), how)).unwrap();
+    let seen = server.take_requests();
+    assert_eq!(count(&seen, |r| r.creates && r.len == 256 << 10), 100);
+    assert_eq!(
+        runtime.block_on(all_objects(&root, "")),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn the_probe_refuses_a_store_whose_condition_is_not_kept() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "probe");
+    // A writer that is told to have lost although nobody won.
+    server.judge(|request| {
+        request.creates.then_some(S3Fault::Refuse {
+            status: 412,
+            retry_after_s: None,
+        })
+    });
+    let error = runtime
+        .block_on(probe(&root, &names(1), ProbeOptions::of(&root)))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(
+        error.to_string().contains("none created the object"),
+        "{error}"
+    );
+}
+
+#[test]
+fn objects_of_any_length_read_as_they_were_written_and_long_ones_go_in_parts() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "lengths");
+    for len in [
+        1,
+        100,
+        (128 << 10) + 1,
+        (5 << 20) - 1,
+        5 << 20,
+        (5 << 20) + 1,
+        17 << 20,
+    ] {
+        let body = noise(len, 3);
+        runtime.block_on(async {
+            let handle = write(&root, body.clone(), 700_001).await.unwrap();
+            assert_eq!(object(&handle).len, len as u64);
+            assert!(read(&root, &handle).await.unwrap() == body, "{len}");
+        });
+        let seen = server.take_requests();
+        let parts = count(&seen, |r| r.is_upload() && r.query.contains("partNumber="));
+        let expected = if len <= 5 << 20 {
+            0
+        } else {
+            len.div_ceil(5 << 20)
+        };
+        assert_eq!(parts, expected, "{len} bytes");
+    }
+    assert_eq!(server.open_upload_files(), 0);
+}
+
+#[test]
+fn a_job_folder_on_s3_publishes_is_found_by_url_and_verifies() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "all");
+    runtime.block_on(async {
+        let store = JobStore::open(root.folder("flights"), job(), names(1))
+            .await
+            .unwrap();
+        let metadata = job_folder::checkpoint(&store, 1, &[]).await;
+        let published = store.publish(&metadata).await.unwrap();
+        assert_eq!(published.url, "s3://state/all/flights/chk-1");
+        let access = StoreAccess::new(runtime.handle().clone()).with_options(s3_options(&server));
+        for pointer in [
+            "s3://state/all/flights/latest",
+            "s3a://state/all/flights/chk-1",
+            "s3://state/all/flights/chk-1/_metadata",
+        ] {
+            let found = StoredCheckpoint::find(pointer, &access).await.unwrap();
+            assert_eq!(found.metadata, metadata, "{pointer}");
+            verify(&found, []).await.unwrap().into_result().unwrap();
+        }
+        let error = StoredCheckpoint::find("s3://state/all/nothing/latest", &access)
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_missing_bucket_and_a_wrong_key_fail_at_once_and_say_so() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let open = |url: &str, secret: &str| {
+        let options = s3_options(&server).with("s3.secret-key", secret).unwrap();
+        StoreRoot::open(
+            url,
+            StoreAccess::new(runtime.handle().clone()).with_options(options),
+        )
+        .unwrap()
+    };
+    for (url, secret) in [
+        ("s3://elsewhere/x", S3Server::SECRET_KEY),
+        ("s3://state/x", "not-the-secret-of-anybody"),
+    ] {
+        let root = open(url, secret);
+        let error = runtime
+            .block_on(root.publish("a", Bytes::from_static(b"x")))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error:?}");
+        let error = runtime
+            .block_on(write(&root, noise(100, 1), 100))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error:?}");
+        assert!(
+            server.take_requests().len() < 10,
+            "{url}: a lasting failure is not tried again"
+        );
+    }
+}
+
+#[test]
+fn credentials_appear_in_no_error_no_debug_output_no_log_and_no_metadata() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "all");
+    let options: StoreOptions = s3_options(&server);
+    let access = StoreAccess::new(runtime.handle().clone()).with_options(options.clone());
+    let mut shown = vec![format!("{options:?} {access:?} {root:?}")];
+    let secret = "another-secret-that-is-wrong";
+    let wrong = StoreRoot::open(
+        "s3://state/x",
+        StoreAccess::new(runtime.handle().clone())
+            .with_options(options.with("s3.secret-key", secret).unwrap()),
+    )
+    .unwrap();
+    runtime.block_on(async {
+        let store = JobStore::open(root.folder("flights"), job(), names(1))
+            .await
+            .unwrap();
+        let metadata = job_folder::checkpoint(&store, 1, &[]).await;
+        shown.push(store.publish(&metadata).await.unwrap().url);
+        for error in [
+            wrong.read_all("a").await.unwrap_err(),
+            wrong.len("a").await.unwrap_err(),
+            wrong.list("").await.unwrap_err(),
+            wrong.delete("a").await.unwrap_err(),
+            wrong
+                .publish("a", Bytes::from_static(b"x"))
+                .await
+                .unwrap_err(),
+            write(&wrong, noise(10, 1), 10).await.unwrap_err(),
+        ] {
+            shown.push(format!("{error} {error:?} {error:#?}"));
+        }
+    });
+    for path in runtime.block_on(all_objects(&root, "")) {
+        let bytes = runtime.block_on(root.read_all(&path)).unwrap();
+        shown.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    for text in shown {
+        for hidden in [S3Server::ACCESS_KEY, S3Server::SECRET_KEY, secret] {
+            assert!(!text.contains(hidden), "{text}");
+        }
+    }
+}
+
+/// Refuses, for each request, as many times as asked.
+fn times(
+    n: usize,
+    which: impl Fn(&S3Request) -> bool + Send + 'static,
+    fault: S3Fault,
+) -> impl FnMut(&S3Request) -> Option<S3Fault> + Send {
+    let mut left = n;
+    move |request| {
+        let hit = left > 0 && which(request);
+        left -= usize::from(hit);
+        hit.then_some(fault)
+    }
+}
+
+const SLOW_DOWN: S3Fault = S3Fault::Refuse {
+    status: 503,
+    retry_after_s: None,
+};
+
+#[test]
+fn every_call_outlives_failures_that_pass() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "faults");
+    let body = noise(12 << 20, 5);
+    for fault in [
+        SLOW_DOWN,
+        S3Fault::Refuse {
+            status: 500,
+            retry_after_s: None,
+        },
+        S3Fault::FailAfter { status: 500 },
+        S3Fault::FailAfter { status: 504 },
+        S3Fault::Vanish,
+        S3Fault::Hang,
+    ] {
+        // Each request of its kind fails twice, whatever it is about.
+        let mut failed = std::collections::HashMap::new();
+        server.judge(move |request| {
+            let key = (
+                request.method.clone(),
+                request.path.clone(),
+                request.query.clone(),
+            );
+            let times: &mut u32 = failed.entry(key).or_default();
+            *times += 1;
+            (*times <= 2).then_some(fault)
+        });
+        runtime.block_on(async {
+            let name = format!("{fault:?}").replace([' ', '{', '}', ':', ','], "");
+            let root = root.folder(&name);
+            root.publish("once", Bytes::from_static(b"mine"))
+                .await
+                .unwrap();
+            let handle = write(&root, body.clone(), 1 << 20).await.unwrap();
+            assert!(read(&root, &handle).await.unwrap() == body, "{fault:?}");
+            let small = write(&root, noise(100, 6), 100).await.unwrap();
+            assert_eq!(read(&root, &small).await.unwrap().len(), 100, "{fault:?}");
+            assert_eq!(all_objects(&root, "").await.len(), 3, "{fault:?}");
+            assert_eq!(root.len("once").await.unwrap(), Some(4), "{fault:?}");
+            root.delete("once").await.unwrap();
+            assert_eq!(root.len("once").await.unwrap(), None, "{fault:?}");
+        });
+    }
+    assert!(root.requests().unwrap().counts().retries > 0);
+}
+
+#[test]
+fn a_publisher_whose_answer_was_lost_has_won_and_the_next_one_has_not() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "lost");
+    runtime.block_on(async {
+        for (path, fault) in [
+            ("a", S3Fault::Vanish),
+            ("b", S3Fault::FailAfter { status: 503 }),
+        ] {
+            server.judge(times(1, |request| request.creates, fault));
+            root.publish(path, Bytes::from_static(b"first"))
+                .await
+                .unwrap();
+            // Also when the answer to the loser is lost.
+            server.judge(times(1, |request| request.creates, fault));
+            let error = root
+                .publish(path, Bytes::from_static(b"second"))
+                .await
+                .unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{fault:?}");
+            assert_eq!(root.read_all(path).await.unwrap(), "first");
+        }
+    });
+}
+
+#[test]
+fn an_upload_whose_completion_was_answered_too_late_is_whole_or_fails() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "late");
+    let body = noise(11 << 20, 9);
+    // The first completion works and its answer is lost; the second one finds the upload gone.
+    server.judge(times(1, S3Request::completes_upload, S3Fault::Vanish));
+    let handle = runtime
+        .block_on(write(&root, body.clone(), 1 << 20))
+        .unwrap();
+    assert!(runtime.block_on(read(&root, &handle)).unwrap() == body);
+    // None of them works: there is no handle, no object and no open upload.
+    server.judge(times(
+        usize::MAX,
+        S3Request::completes_upload,
+        S3Fault::Refuse {
+            status: 500,
+            retry_after_s: None,
+        },
+    ));
+    let error = runtime
+        .block_on(write(&root, body.clone(), 1 << 20))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retryable);
+    server.pardon();
+    assert_eq!(runtime.block_on(all_objects(&root, "")).len(), 1);
+    assert_eq!(server.open_upload_files(), 0);
+}
+
+#[test]
+fn a_connection_that_drops_in_a_part_gives_the_whole_object_or_none() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "dropped");
+    let body = noise(24 << 20, 11);
+    let third = |request: &S3Request| request.query.contains("partNumber=3");
+    server.judge(times(1, third, S3Fault::Hang));
+    let handle = runtime
+        .block_on(write(&root, body.clone(), 3 << 20))
+        .unwrap();
+    assert_eq!(object(&handle).len, 24 << 20);
+    assert!(runtime.block_on(read(&root, &handle)).unwrap() == body);
+    server.judge(times(usize::MAX, third, S3Fault::Hang));
+    runtime.block_on(write(&root, body, 3 << 20)).unwrap_err();
+    server.pardon();
+    assert_eq!(runtime.block_on(all_objects(&root, "")).len(), 1);
+    assert_eq!(server.open_upload_files(), 0, "a failed upload is aborted");
+}
+
+#[test]
+fn a_dropped_stream_aborts_its_upload() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "abandoned");
+    let storage = storage(&root, options(0, 1 << 20));
+    runtime.block_on(async {
+        let mut stream = storage.create(CheckpointId(1), Scope::Exclusive);
+        for seed in 0..12 {
+            stream.write(noise(1 << 20, seed + 1)).await.unwrap();
+        }
+        drop(stream);
+        let report = storage.drain().await;
+        assert!(report.failed.is_empty());
+        assert_eq!(all_objects(&root, "").await, Vec::<String>::new());
+    });
+    assert_eq!(server.open_upload_files(), 0);
+}
+
+#[test]
+fn reads_that_are_torn_short_flipped_or_missing_are_repaired_or_named() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "reads");
+    let body = noise(1 << 20, 13);
+    let handle = runtime
+        .block_on(write(&root, body.clone(), 1 << 20))
+        .unwrap();
+    let reads = |request: &S3Request| request.method == "GET";
+    server.judge(times(2, reads, S3Fault::Cut(700_000)));
+    assert!(
+        runtime.block_on(read(&root, &handle)).unwrap() == body,
+        "a torn read is read again"
+    );
+    for fault in [S3Fault::Flip(17), S3Fault::Shorten(1000)] {
+        server.judge(times(usize::MAX, reads, fault));
+        let error = runtime.block_on(read(&root, &handle)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{fault:?}");
+        assert!(
+            error.to_string().contains(object(&handle).path.as_str()),
+            "{error}"
+        );
+    }
+    server.judge(times(usize::MAX, reads, S3Fault::Forget));
+    let error = runtime.block_on(read(&root, &handle)).unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::Corrupt,
+        "an object that was there after it was written is missing"
+    );
+}
+
+#[test]
+fn a_call_that_hangs_ends_at_its_timeout_and_is_made_again() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let options = s3_options(&server)
+        .with("fs.requests.timeout", "200 ms")
+        .unwrap();
+    let access = StoreAccess::new(runtime.handle().clone()).with_options(options);
+    let root = StoreRoot::open("s3://state/slow", access).unwrap();
+    let slow = S3Fault::Slow(std::time::Duration::from_secs(30));
+    server.judge(times(1, |_| true, slow));
+    runtime
+        .block_on(root.publish("a", Bytes::from_static(b"x")))
+        .unwrap();
+    server.judge(times(1, |_| true, slow));
+    assert_eq!(runtime.block_on(root.read_all("a")).unwrap(), "x");
+}
+
+#[test]
+fn a_storm_of_503_is_weathered_with_few_requests_and_requests_stay_within_their_number() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let options = s3_options(&server)
+        .with("fs.requests.max-concurrent", 4)
+        .unwrap()
+        .with("fs.requests.attempts", 20)
+        .unwrap();
+    let access = StoreAccess::new(runtime.handle().clone()).with_options(options);
+    let root = StoreRoot::open("s3://state/storm", access).unwrap();
+    // Nine out of ten writes are refused, until two hundred were.
+    let (mut n, mut refused) = (0_u32, 0_u32);
+    server.judge(move |request| {
+        n += 1;
+        let hit = request.is_upload() && !n.is_multiple_of(10) && refused < 200;
+        refused += u32::from(hit);
+        hit.then_some(SLOW_DOWN)
+    });
+    runtime.block_on(async {
+        let writes = (0..64).map(|i| {
+            let root = root.clone();
+            async move { write(&root, noise(1000, i + 1), 1000).await }
+        });
+        let handles = futures_util::future::try_join_all(writes).await.unwrap();
+        assert_eq!(handles.len(), 64);
+    });
+    let counts = root.requests().unwrap().counts();
+    assert!(
+        counts.throttled > 0 && counts.throttled <= 200,
+        "{counts:?}"
+    );
+    assert_eq!(counts.put, 64 + counts.throttled, "{counts:?}");
+}
+
+#[test]
+fn what_a_store_asks_to_wait_is_waited() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let waits = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&waits);
+    let pacing = checkpoint_storage::Pacing::new(
+        std::sync::Arc::new(state_api::SystemClock),
+        names(5),
+        move |time| {
+            seen.lock().unwrap().push(time);
+            Box::pin(async {})
+        },
+    );
+    let access = StoreAccess::new(runtime.handle().clone())
+        .with_options(s3_options(&server))
+        .with_pacing(pacing);
+    let root = StoreRoot::open("s3://state/wait", access).unwrap();
+    server.judge(times(
+        1,
+        |_| true,
+        S3Fault::Refuse {
+            status: 503,
+            retry_after_s: Some(7),
+        },
+    ));
+    runtime
+        .block_on(root.publish("a", Bytes::from_static(b"x")))
+        .unwrap();
+    let longest = *waits.lock().unwrap().iter().max().unwrap();
+    assert!(
+        longest >= std::time::Duration::from_millis(6500),
+        "{longest:?}"
+    );
+}
+
+/// A checkpoint of as many subtasks as asked, each with state of a length, published in a new job folder.
+fn checkpoint_requests(subtasks: u32, len: usize) -> checkpoint_storage::RequestCounts {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "budget");
+    runtime.block_on(async {
+        let store = JobStore::open(root.clone(), job(), names(1)).await.unwrap();
+        let before = root.requests().unwrap().counts();
+        let storage = store.storage(StreamOptions::default());
+        let mut count = operator("count", subtasks);
+        for index in 0..subtasks {
+            let mut stream = storage.create(store.first_checkpoint(), Scope::Exclusive);
+            // Ten states of a subtask share its stream.
+            for state in 0..10 {
+                stream
+                    .write(noise(len / 10, u64::from(index * 10 + state) + 1))
+                    .await
+                    .unwrap();
+            }
+            let handle = stream.finish().await.unwrap().unwrap();
+            let snapshot = state_api::OperatorSnapshot {
+                managed_operator: vec![state_api::OperatorStateHandle {
+                    states: Vec::new(),
+                    bytes: handle,
+                }],
+                ..state_api::OperatorSnapshot::default()
+            };
+            count
+                .subtasks
+                .push(checkpoint_storage::SubtaskMetadata::new(index, snapshot));
+        }
+        let mut all = metadata(1, store.attempt().0);
+        all.operators = vec![count];
+        store.publish(&all).await.unwrap();
+        root.requests().unwrap().counts().since(&before)
+    })
+}
+
+#[test]
+fn a_checkpoint_keeps_to_its_budget_of_requests() {
+    // Two looks for a higher attempt, the metadata, and a look whether it is there.
+    let fixed = checkpoint_storage::RequestCounts {
+        get: 2,
+        head: 1,
+        put: 1,
+        ..Default::default()
+    };
+    let numbers = |counts: checkpoint_storage::RequestCounts| checkpoint_storage::RequestCounts {
+        sent_bytes: 0,
+        ..counts
+    };
+    // 64 subtasks with ten states of 1 KB: all of it is in the metadata.
+    assert_eq!(numbers(checkpoint_requests(64, 10_000)), fixed);
+    // More than 20 KiB: one object for each subtask.
+    assert_eq!(
+        numbers(checkpoint_requests(16, 100_000)),
+        checkpoint_storage::RequestCounts { put: 17, ..fixed }
+    );
+    // More than a part: begin, parts, completion.
+    assert_eq!(
+        numbers(checkpoint_requests(1, 12 << 20)),
+        checkpoint_storage::RequestCounts {
+            put: 4,
+            post: 2,
+            ..fixed
+        }
+    );
+}

@@ -1,0 +1,130 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+use tokio::sync::OwnedMutexGuard;
+
+/// The storage of `s3s-fs`, with creation on condition that is exclusive, as Amazon's and MinIO's is.
+pub(super) struct Exclusive {
+    inner: s3s_fs::FileSystem,
+    keys: Mutex<HashMap<(String, String), Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Exclusive {
+    pub(super) fn new(inner: s3s_fs::FileSystem) -> Self {
+        Self {
+            inner,
+            keys: Mutex::default(),
+        }
+    }
+
+    /// Waits for the turn of a request among those that write a key.
+    async fn turn(&self, bucket: &str, key: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(keys.entry((bucket.to_owned(), key.to_owned())).or_default())
+        };
+        lock.lock_owned().await
+    }
+
+    /// The storage would make the bucket.
+    async fn refuse_missing_bucket(&self, bucket: &str) -> S3Result<()> {
+        let input = HeadBucketInput::builder()
+            .bucket(bucket.to_owned())
+            .build()
+            .map_err(|e| s3_error!(InvalidRequest, "{e}"))?;
+        self.inner
+            .head_bucket(request(input))
+            .await
+            .map(drop)
+            .map_err(|_| s3_error!(NoSuchBucket))
+    }
+
+    async fn refuse_existing(&self, bucket: &str, key: &str) -> S3Result<()> {
+        let input = HeadObjectInput::builder()
+            .bucket(bucket.to_owned())
+            .key(key.to_owned())
+            .build()
+            .map_err(|e| s3_error!(InvalidRequest, "{e}"))?;
+        let request = request(input);
+        match self.inner.head_object(request).await {
+            Ok(_) => Err(s3_error!(
+                PreconditionFailed,
+                "At least one of the pre-conditions you specified did not hold"
+            )),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+fn request<T>(input: T) -> S3Request<T> {
+    S3Request {
+        input,
+        method: hyper::Method::HEAD,
+        uri: hyper::Uri::from_static("/"),
+        headers: hyper::HeaderMap::new(),
+        extensions: hyper::http::Extensions::new(),
+        credentials: None,
+        region: None,
+        service: None,
+        trailing_headers: None,
+    }
+}
+
+fn is_create(condition: Option<&IfNoneMatch>) -> bool {
+    condition.is_some_and(|condition| condition.is_any())
+}
+
+macro_rules! pass_on {
+    ($($name:ident($input:ty) -> $output:ty;)*) => {
+        #[async_trait::async_trait]
+        impl S3 for Exclusive {
+            $(
+                async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                    self.inner.$name(request).await
+                }
+            )*
+
+            async fn put_object(
+                &self,
+                request: S3Request<PutObjectInput>,
+            ) -> S3Result<S3Response<PutObjectOutput>> {
+                let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
+                self.refuse_missing_bucket(&bucket).await?;
+                let _turn = self.turn(&bucket, &key).await;
+                if is_create(request.input.if_none_match.as_ref()) {
+                    self.refuse_existing(&bucket, &key).await?;
+                }
+                self.inner.put_object(request).await
+            }
+
+            async fn complete_multipart_upload(
+                &self,
+                request: S3Request<CompleteMultipartUploadInput>,
+            ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+                let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
+                let _turn = self.turn(&bucket, &key).await;
+                if is_create(request.input.if_none_match.as_ref()) {
+                    self.refuse_existing(&bucket, &key).await?;
+                }
+                self.inner.complete_multipart_upload(request).await
+            }
+        }
+    };
+}
+
+pass_on! {
+    create_bucket(CreateBucketInput) -> CreateBucketOutput;
+    head_bucket(HeadBucketInput) -> HeadBucketOutput;
+    get_object(GetObjectInput) -> GetObjectOutput;
+    head_object(HeadObjectInput) -> HeadObjectOutput;
+    list_objects(ListObjectsInput) -> ListObjectsOutput;
+    list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output;
+    delete_object(DeleteObjectInput) -> DeleteObjectOutput;
+    delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput;
+    create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput;
+    upload_part(UploadPartInput) -> UploadPartOutput;
+    list_parts(ListPartsInput) -> ListPartsOutput;
+    abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput;
+}
