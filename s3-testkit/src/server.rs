@@ -261,6 +261,7 @@ fn failure(status: u16, retry_after_s: Option<u64>) -> HttpResponse {
     let code = match status {
         403 => "AccessDenied",
         404 => "NoSuchKey",
+        412 => "PreconditionFailed",
         503 => "SlowDown",
         _ => "InternalError",
     };

@@ -87,7 +87,7 @@ async fn create(
             return Ok(());
         };
         if matches!(e.kind(), AlreadyExists | ConditionNotMatch) {
-            if failures > 0 && is_ours(operator, path, bytes).await {
+            if failures > 0 && is_ours(operator, path, bytes, retries).await? {
                 return Ok(());
             }
             return Err(e);
@@ -104,8 +104,27 @@ async fn create(
 }
 
 /// Whoever publishes gives each object bytes that nobody else would write.
-async fn is_ours(operator: &Operator, path: &str, bytes: &Bytes) -> bool {
-    matches!(operator.read(path).await, Ok(found) if found.to_bytes() == bytes)
+async fn is_ours(
+    operator: &Operator,
+    path: &str,
+    bytes: &Bytes,
+    retries: Option<&(RequestPolicy, Pacing)>,
+) -> opendal::Result<bool> {
+    let mut failures = 0;
+    loop {
+        let e = match operator.read(path).await {
+            Ok(found) => return Ok(found.to_bytes() == bytes),
+            Err(e) => e,
+        };
+        failures += 1;
+        match retries {
+            Some((policy, pacing)) if e.is_temporary() && failures < policy.attempts => {
+                pacing.sleep(policy.backoff(failures, pacing)).await;
+            }
+            // Whose it is stays unknown, which is no reason to say that it is another's.
+            _ => return Err(e),
+        }
+    }
 }
 
 impl Publish for ConditionalPublish {

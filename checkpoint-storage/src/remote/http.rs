@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use opendal::layers::{ConcurrentLimitLayer, RetryLayer, TimeoutLayer};
 use opendal::{
@@ -9,7 +10,7 @@ use opendal_http_transport_reqwest::ReqwestTransport;
 use state_api::{Error, Result};
 
 use crate::publish::ConditionalPublish;
-use crate::remote::pace::Pace;
+use crate::remote::pace::{LONGEST_WISH, Pace};
 use crate::remote::services::Place;
 use crate::remote::{RequestPolicy, Requests, StoreAccess};
 use crate::root::StoreRoot;
@@ -36,6 +37,7 @@ pub(super) fn open_http<B: Builder>(
         inner: client(),
         requests: requests.clone(),
         pace,
+        timeout: policy.timeout,
     };
     // One limit for both operators below.
     let limit = ConcurrentLimitLayer::new(ANY_NUMBER_OF_OPERATIONS)
@@ -57,11 +59,12 @@ pub(super) fn open_http<B: Builder>(
     Ok(StoreRoot::new(Arc::new(objects), Arc::new(publish), &place.url).with_requests(requests))
 }
 
-/// A call's timeout covers one attempt; it lies below the retries, which may not be dropped half-way.
+/// Bounds what has no timeout of its own, such as reading a body, by a time in which a request may also be held back and queue.
+///
+/// It lies below the retries, which may not be dropped half-way.
 pub(super) fn timeouts(policy: &RequestPolicy) -> TimeoutLayer {
-    TimeoutLayer::new()
-        .with_timeout(policy.timeout)
-        .with_io_timeout(policy.timeout)
+    let most = policy.timeout * 2 + LONGEST_WISH * 2 + policy.max_backoff;
+    TimeoutLayer::new().with_timeout(most).with_io_timeout(most)
 }
 
 pub(super) fn retries(
@@ -93,6 +96,7 @@ struct PacedTransport {
     inner: HttpTransporter,
     requests: Requests,
     pace: Arc<Pace>,
+    timeout: Duration,
 }
 
 impl HttpTransport for PacedTransport {
@@ -102,7 +106,16 @@ impl HttpTransport for PacedTransport {
     ) -> opendal::Result<http::Response<HttpBody>> {
         self.pace.wait().await;
         self.requests.count(request.method(), request.body().len());
-        let response = self.inner.fetch(request).await?;
+        // Only now: time that the store asked for is none that it took.
+        let Ok(answered) = tokio::time::timeout(self.timeout, self.inner.fetch(request)).await
+        else {
+            return Err(opendal::Error::new(
+                opendal::ErrorKind::Unexpected,
+                "a request was not answered in time",
+            )
+            .set_temporary());
+        };
+        let response = answered?;
         let throttled = matches!(
             response.status(),
             http::StatusCode::TOO_MANY_REQUESTS | http::StatusCode::SERVICE_UNAVAILABLE
@@ -118,11 +131,7 @@ impl HttpTransport for PacedTransport {
 }
 
 /// Returns the seconds that a store asks to wait; a date is not understood and counts as none.
-fn retry_after(headers: &http::HeaderMap) -> Option<std::time::Duration> {
+fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
-    seconds
-        .trim()
-        .parse()
-        .ok()
-        .map(std::time::Duration::from_secs)
+    seconds.trim().parse().ok().map(Duration::from_secs)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::remote::{Pacing, RequestPolicy};
 
 /// The longest that a store's own wish is followed.
-const LONGEST_WISH: Duration = Duration::from_secs(60);
+pub(super) const LONGEST_WISH: Duration = Duration::from_secs(60);
 
 /// Holds requests back after a store said that they are too many.
 ///

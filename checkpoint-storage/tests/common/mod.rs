@@ -99,6 +99,8 @@ pub(crate) fn s3_options(server: &s3_testkit::S3Server) -> checkpoint_storage::S
         ("s3.secret-key", s3_testkit::S3Server::SECRET_KEY),
         ("fs.requests.initial-backoff", "2 ms"),
         ("fs.requests.max-backoff", "20 ms"),
+        // Completing an upload counts the failures of its parts too.
+        ("fs.requests.attempts", "12"),
         ("fs.requests.timeout", "2 s"),
         ("fs.upload.part-size", "5 mb"),
     ] {
