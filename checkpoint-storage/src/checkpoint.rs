@@ -184,7 +184,21 @@ pub async fn list_checkpoints(job: &StoreRoot) -> Result<Vec<ListedCheckpoint>> 
         let Some(id) = checkpoint_of_folder(&entry.name).filter(|_| entry.is_folder) else {
             continue;
         };
-        let state = match StoredCheckpoint::read(job, &entry.name).await {
+        let mut read = StoredCheckpoint::read(job, &entry.name).await;
+        let mut marked = false;
+        if matches!(&read, Err(e) if e.kind() == ErrorKind::NotFound) {
+            // Completed or given up, it may have been just now: what is there says which, not that something is.
+            match job
+                .read_all(&format!("{}/{METADATA_NAME}", entry.name))
+                .await
+            {
+                Ok(bytes) if abandoned_by(&bytes).is_some() => marked = true,
+                Ok(_) => read = StoredCheckpoint::read(job, &entry.name).await,
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e.with("checkpoint", &entry.name)),
+            }
+        }
+        let state = match read {
             Ok(found) if found.metadata.checkpoint != id => CheckpointState::Damaged(
                 Error::corrupt(format!(
                     "the folder holds checkpoint {}",
@@ -194,9 +208,7 @@ pub async fn list_checkpoints(job: &StoreRoot) -> Result<Vec<ListedCheckpoint>> 
             ),
             Ok(found) => CheckpointState::Complete(Box::new(found)),
             Err(e) => match e.kind() {
-                ErrorKind::NotFound if has_metadata(job, &entry.name).await? => {
-                    CheckpointState::Abandoned
-                }
+                ErrorKind::NotFound if marked => CheckpointState::Abandoned,
                 ErrorKind::NotFound => CheckpointState::Incomplete,
                 ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::InvalidArgument => {
                     CheckpointState::Damaged(e)
@@ -220,13 +232,6 @@ pub async fn list_checkpoints(job: &StoreRoot) -> Result<Vec<ListedCheckpoint>> 
         std::cmp::Reverse((attempt, *id))
     });
     Ok(listed.into_iter().map(|(_, listed)| listed).collect())
-}
-
-async fn has_metadata(job: &StoreRoot, folder: &str) -> Result<bool> {
-    Ok(job
-        .len(&format!("{folder}/{METADATA_NAME}"))
-        .await?
-        .is_some())
 }
 
 const ABANDONED: &str = "holdfast: never completed, given up by attempt ";

@@ -221,6 +221,15 @@ impl JobStore {
             };
             match folder.read_all(METADATA_NAME).await {
                 Ok(found) if found == expected => {}
+                Ok(found) if found == metadata.encode()? => {}
+                // Something is there and can't be read yet: it may be what an earlier try wrote.
+                Err(unread) if e.kind() == ErrorKind::AlreadyExists => {
+                    self.check_fenced().await?;
+                    return Err(Error::retryable(
+                        "nobody knows whether the metadata is written: it is there, and can't be read",
+                    )
+                    .caused_by(unread));
+                }
                 _ => {
                     self.check_fenced().await?;
                     return Err(e);

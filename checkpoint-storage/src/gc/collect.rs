@@ -94,7 +94,8 @@ pub async fn collect_garbage(root: &StoreRoot, options: &GcOptions<'_>) -> Resul
     }
     // A gap is known without taking the attempt: a damaged checkpoint is no reason to stop a job.
     if !options.dry_run && stopped.is_empty() {
-        let evidence = Evidence::of(root, options.others, options.opener).await?;
+        let inventory = Inventory::of(root).await?;
+        let evidence = Evidence::of(root, &inventory, options.others, options.opener).await?;
         stopped.extend(gaps(&evidence));
     }
     if options.dry_run || !stopped.is_empty() {
@@ -136,7 +137,7 @@ async fn look(
 ) -> Result<(Inventory, GcReport)> {
     // Objects first: what a checkpoint that is completed meanwhile needs is either not listed or referred to.
     let inventory = Inventory::of(root).await?;
-    let evidence = Evidence::of(root, options.others, options.opener).await?;
+    let evidence = Evidence::of(root, &inventory, options.others, options.opener).await?;
     let report = GcReport {
         folder: root.url().to_owned(),
         job: evidence.job.clone(),

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use state_api::{Attempt, CheckpointId, Error, JobId, Result, Root};
 
 use super::collect::RootOpener;
+use super::inventory::Inventory;
 use crate::checkpoint::{CheckpointState, StoredCheckpoint, list_checkpoints};
-use crate::claim::ClaimRecord;
+use crate::claim::{CLAIM_NAME, ClaimRecord};
 use crate::layout::{checkpoint_folder, checkpoint_of_folder};
 use crate::liveness::Liveness;
+use crate::metadata::METADATA_NAME;
 use crate::root::StoreRoot;
 
 /// A complete checkpoint whose references were counted.
@@ -64,6 +66,7 @@ impl Evidence {
     /// `Retryable` when the store fails; what can't be read for good is a gap.
     pub(super) async fn of(
         root: &StoreRoot,
+        inventory: &Inventory,
         others: &[StoreRoot],
         opener: RootOpener<'_>,
     ) -> Result<Self> {
@@ -96,7 +99,14 @@ impl Evidence {
                 }
             };
             let folder = root.folder(&checkpoint_folder(id));
+            let was_seen = |name: &str| inventory.has(&format!("{}/{name}", listed.name));
+            if evidence.unfinished.get(&id) == Some(&false) && was_seen(METADATA_NAME) {
+                evidence.gaps.push(unsteady(&folder, METADATA_NAME));
+            }
             match ClaimRecord::read(&folder).await {
+                Ok(None) if was_seen(CLAIM_NAME) => {
+                    evidence.gaps.push(unsteady(&folder, CLAIM_NAME));
+                }
                 Ok(None) => {}
                 Ok(Some(record)) if record.folder == root.url() => {}
                 Ok(Some(record)) => {
@@ -197,6 +207,12 @@ impl Evidence {
         self.referred
             .extend(objects.into_iter().map(ToOwned::to_owned));
     }
+}
+
+/// The error about an object that was listed and can't be read a moment later.
+fn unsteady(folder: &StoreRoot, name: &str) -> Error {
+    Error::retryable("an object was listed, and a moment later it was not there: run it again")
+        .with("object", format!("{}/{name}", folder.url()))
 }
 
 fn is_same(url: &str, root: &StoreRoot) -> bool {

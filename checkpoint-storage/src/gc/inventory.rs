@@ -87,6 +87,11 @@ impl Inventory {
         Ok(inventory)
     }
 
+    /// Returns whether an object was listed.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.found.iter().any(|found| found.path == path)
+    }
+
     fn add(&mut self, path: String, sort: Sort, folder: Option<CheckpointId>) {
         self.found.push(Found { path, sort, folder });
     }
@@ -119,6 +124,11 @@ fn temporary_or_foreign(name: &str) -> Sort {
         true => Sort::Temporary,
         false => Sort::Foreign,
     }
+}
+
+/// Returns whether an object is called as we call those of snapshots, or temporary files.
+pub(super) fn is_ours(name: &str) -> bool {
+    matches!(snapshot_sort(name), Sort::Snapshot(_) | Sort::Temporary)
 }
 
 /// Returns whether this is `.<name>.<uuid>.tmp`: others have temporary files too.

@@ -14,9 +14,12 @@ pub use collect::{GcOptions, RootOpener, collect_garbage};
 pub use evidence::{ConsultedCheckpoint, ConsultedClaim, Evidence};
 pub use judge::{Fate, GcReport, Unreferenced, Why};
 
-use state_api::Result;
+use std::collections::HashSet;
 
-use crate::metadata::METADATA_NAME;
+use state_api::{Result, Root};
+
+use crate::checkpoint::StoredCheckpoint;
+use crate::metadata::{METADATA_NAME, OwnRoot};
 use crate::root::StoreRoot;
 use crate::store::StoreEntry;
 use crate::survey::is_job;
@@ -41,23 +44,65 @@ pub async fn left_beside(root: &StoreRoot) -> Result<Vec<LeftBeside>> {
     let entries = root.list("").await?;
     for entry in entries.iter().filter(|entry| entry.is_folder) {
         let folder = root.folder(&entry.name);
-        let reason = if inventory::is_savepoint_name(&entry.name) {
-            "an unfinished savepoint: nothing in it says which job writes it, or wrote it"
+        let Ok(inside) = folder.list("").await else {
+            // Somebody else's; whoever lists the folders tells that it can't be looked into.
+            continue;
+        };
+        if inside.is_empty() || is_job(&inside) {
+            continue;
+        }
+        let complete = inside.iter().any(|entry| entry.name == METADATA_NAME);
+        let (objects, reason) = if complete {
+            let objects = unused_in_savepoint(root, &entry.name, inside).await?;
+            (
+                objects,
+                "in the folder of a savepoint that does not refer to it",
+            )
+        } else if inventory::is_savepoint_name(&entry.name) {
+            let objects = inside.into_iter().map(|entry| entry.name).collect();
+            (
+                objects,
+                "an unfinished savepoint: nothing in it says which job writes it, or wrote it",
+            )
         } else if entry.name.starts_with("probe-") {
-            "left by a job that tested the store when it started, or tests it now"
+            let objects = inside.into_iter().map(|entry| entry.name).collect();
+            (
+                objects,
+                "left by a job that tested the store when it started, or tests it now",
+            )
         } else {
             continue;
         };
-        let inside = folder.list("").await?;
-        let complete = |entry: &StoreEntry| entry.name == METADATA_NAME;
-        if inside.is_empty() || is_job(&inside) || inside.iter().any(complete) {
-            continue;
+        if !objects.is_empty() {
+            left.push(LeftBeside {
+                folder: folder.url().to_owned(),
+                objects,
+                reason,
+            });
         }
-        left.push(LeftBeside {
-            folder: folder.url().to_owned(),
-            objects: inside.into_iter().map(|entry| entry.name).collect(),
-            reason,
-        });
     }
     Ok(left)
+}
+
+/// Returns the objects in the folder of a savepoint, or a copy, that it does not refer to.
+async fn unused_in_savepoint(
+    root: &StoreRoot,
+    name: &str,
+    inside: Vec<StoreEntry>,
+) -> Result<Vec<String>> {
+    let found = match StoredCheckpoint::read(root, name).await {
+        Ok(found) if found.metadata.own_root == OwnRoot::Folder => found,
+        // What can't be read may need everything.
+        _ => return Ok(Vec::new()),
+    };
+    let used: HashSet<&str> = found
+        .metadata
+        .objects()
+        .filter(|used| used.object.root == Root::Own)
+        .map(|used| used.object.path.as_str())
+        .collect();
+    let unused = inside.into_iter().filter(|entry| {
+        !entry.is_folder && inventory::is_ours(&entry.name) && !used.contains(entry.name.as_str())
+    });
+    Ok(unused.map(|entry| entry.name).collect())
 }
