@@ -15,6 +15,7 @@ use crate::names::attempt_of_name;
 use crate::progress::{Progress, Watcher};
 use crate::reader::{DigestReader, check_len};
 use crate::root::StoreRoot;
+use crate::sealed::SEALED_ENDING;
 
 /// Names that are tried for an object before it is given up.
 const NAMES: u32 = 1000;
@@ -58,7 +59,7 @@ pub struct CopyReport {
 /// Copies a checkpoint with every object that it needs into a folder of its own, from which it can be restored, moved and
 /// verified without what it was copied from.
 ///
-/// Each object's digest is checked while it is copied. The copy exists once its metadata is published, last and
+/// Each object's digest is checked while it is copied; what is compressed or encrypted is not in the copy. The copy exists once its metadata is published, last and
 /// atomically. Interrupted at any call, it is completed by a second call, which keeps what is there whole; of two calls at
 /// once for one folder one publishes, and both succeed.
 ///
@@ -144,6 +145,8 @@ fn sources(found: &StoredCheckpoint, roots: &[StoreRoot]) -> Result<Vec<Source>>
                 .with("operator", used.operator)
         })?;
         let last = object.path.as_str().rsplit('/').next().unwrap_or_default();
+        // The copy holds the plain bytes: it is read where the key of the original is not known.
+        let last = last.strip_suffix(SEALED_ENDING).unwrap_or(last);
         let name = (0..NAMES)
             .map(|n| another_name(last, n))
             .find(|name| taken.insert(name.clone()))

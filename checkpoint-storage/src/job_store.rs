@@ -221,7 +221,6 @@ impl JobStore {
             };
             match folder.read_all(METADATA_NAME).await {
                 Ok(found) if found == expected => {}
-                Ok(found) if found == metadata.encode()? => {}
                 // Something is there and can't be read yet: it may be what an earlier try wrote.
                 Err(unread) if e.kind() == ErrorKind::AlreadyExists => {
                     self.check_fenced().await?;

@@ -67,6 +67,10 @@ pub(crate) enum Command {
     Edit(Box<EditArgs>),
     /// Build a checkpoint out of rows, for a job to start from
     Bootstrap(Box<BootstrapArgs>),
+    /// Print what completes this command line in a shell
+    Completions(CompletionsArgs),
+    /// Write man pages
+    Man(ManArgs),
 }
 
 /// The built-in jobs.
@@ -274,6 +278,29 @@ pub(crate) struct ShowArgs {
     /// List every object
     #[arg(long)]
     pub(crate) objects: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast completions bash > /usr/share/bash-completion/completions/holdfast
+  holdfast completions zsh > /usr/local/share/zsh/site-functions/_holdfast
+  holdfast completions fish > ~/.config/fish/completions/holdfast.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast man | man -l -
+  holdfast man /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Folder for the pages, one for each command; without it, the page of the program goes to the standard output
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 const JOB: &str = "\

@@ -12,6 +12,7 @@
 //! | `upkeep` | verifying, cleaning up and copying checkpoints |
 //! | `contents` | what is in a checkpoint, entry by entry: reading and changing it |
 //! | `progress` | how far long work has come |
+//! | `manual` | completions for shells, man pages |
 //! | `failure` | errors as one line, and exit codes |
 mod args;
 mod contents;
@@ -23,6 +24,7 @@ mod flights;
 mod input;
 mod inspect;
 mod logging;
+mod manual;
 mod operate;
 mod progress;
 mod run;
@@ -65,6 +67,8 @@ fn dispatch(cli: args::Cli) -> Result<(), Failure> {
         Command::List(args) => inspect::list(&args),
         Command::Show(args) => inspect::show(&args),
         Command::Verify(args) => upkeep::verify(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
         Command::Copy(args) => upkeep::copy(&args),
         Command::Gc(args) => upkeep::gc(&args),
         Command::Get(args) => contents::get(&args),
