@@ -5,10 +5,14 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use tokio::sync::OwnedMutexGuard;
 
+/// Held by the request whose turn it is.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
 /// The storage of `s3s-fs`, with creation on condition that is exclusive, as Amazon's and MinIO's is.
 pub(super) struct Exclusive {
     inner: s3s_fs::FileSystem,
-    keys: Mutex<HashMap<(String, String), Arc<tokio::sync::Mutex<()>>>>,
+    /// By bucket and key.
+    keys: Mutex<HashMap<(String, String), Turn>>,
 }
 
 impl Exclusive {
