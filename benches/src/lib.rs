@@ -26,6 +26,7 @@
 //! | `peer` | running the peer harness and reading its lines |
 pub mod cache;
 pub mod capture;
+pub mod changes;
 pub mod coordinator;
 pub mod cuts;
 pub mod disk;

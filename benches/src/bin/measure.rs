@@ -10,8 +10,8 @@ use std::time::Duration;
 use benches::process::OtherCores;
 use benches::table::Table;
 use benches::{
-    cache, capture, coordinator, cuts, job, memory, meter, operations, overhead, ratios, settings,
-    snapshots, stalls, writers,
+    cache, capture, changes, coordinator, cuts, job, memory, meter, operations, overhead, ratios,
+    settings, snapshots, stalls, writers,
 };
 use state_api::Result;
 
@@ -29,6 +29,7 @@ parts   ratios   single operations on values, against bare tables, alternated
         disk     snapshot and restore, MB/s
         writers  throughput while a snapshot is being written
         capture  change capture
+        changes  checkpoints of change streams beside full ones, and updates under them beside those of hashmap
         memory   bytes per key
         job      a whole job: words, key by, count, discard
 
@@ -45,9 +46,9 @@ BENCH_SUBTASKS (10000) and BENCH_OBJECTS (100) the coordinator's subtasks and th
 BENCH_MEGABYTES (1024, for checkpoints 1000) and BENCH_BUDGET (64) the MiB of state over RocksDB and of its memory, BENCH_ROCKSDB more options of the backend (name=value, separated by spaces),
 TMPDIR the place for snapshots.";
 
-const PARTS: [&str; 11] = [
-    "ratios", "kinds", "cache", "stalls", "layers", "sync", "disk", "writers", "capture", "memory",
-    "job",
+const PARTS: [&str; 12] = [
+    "ratios", "kinds", "cache", "stalls", "layers", "sync", "disk", "writers", "capture",
+    "changes", "memory", "job",
 ];
 
 /// Parts that take long, or much memory.
@@ -104,6 +105,7 @@ fn measure(part: &str) -> Result<Table> {
         "disk" => snapshots::throughput_table(n, rounds),
         "writers" => writers::table(n, rounds),
         "capture" => capture::table(n, rounds),
+        "changes" => changes::table(n, rounds),
         "memory" => memory::table(n),
         "job" => {
             let records = settings::number("BENCH_RECORDS", 5_000_000);
