@@ -80,7 +80,10 @@ fn memory_does_not_grow_with_the_state() {
         build.row(&Row::from_json(&row).unwrap()).unwrap();
     }
     io.block_on(build.finish(begin("built"))).unwrap();
-    println!("{entries} entries built: peak {} MiB, {before} before", peak_mib());
+    println!(
+        "{entries} entries built: peak {} MiB, {before} before",
+        peak_mib()
+    );
 
     let built = open("built");
     let (mut count, mut bytes) = (0, 0);
@@ -94,7 +97,8 @@ fn memory_does_not_grow_with_the_state() {
     println!("{bytes} bytes dumped: peak {} MiB", peak_mib());
 
     let max = MaxParallelism::new(300).unwrap();
-    io.block_on(rescale(&built, begin("rescaled"), max)).unwrap();
+    io.block_on(rescale(&built, begin("rescaled"), max))
+        .unwrap();
     println!("rescaled: peak {} MiB", peak_mib());
 
     let rescaled = open("rescaled");
