@@ -7,7 +7,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `source`, `keyed` | a checkpoint that is read; keyed state of a subtask in the canonical format |
-//! | `formats`, `store_format` | native formats of backends, turned into the canonical one on the way |
+//! | `formats`, `store_format`, `changes_format` | native formats of backends, turned into the canonical one on the way |
 //! | `entry`, `decode`, `entries` | entries as dynamic values, one after the other |
 //! | `find`, `lookup` | a state by its name, and what it holds of one key |
 //! | `json`, `json_value`, `csv_rows`, `rows` | entries and values as text, and back |
@@ -16,6 +16,7 @@
 //! | `spill`, `repartition` | entries in any order on their way into canonical streams |
 //! | `convert`, `rescale`, `edit`, `bootstrap` | what writes a new checkpoint |
 mod bootstrap;
+mod changes_format;
 mod convert;
 mod copy_state;
 mod csv_rows;
@@ -41,6 +42,7 @@ mod store_format;
 mod target;
 
 pub use bootstrap::{Bootstrap, NewOperator};
+pub use changes_format::ChangesFormat;
 pub use convert::convert;
 pub use csv_rows::CsvRows;
 pub use diff::{DiffOptions, Difference, StateDiff, diff};

@@ -102,8 +102,11 @@ fn memory_does_not_grow_with_the_state() {
     println!("rescaled: peak {} MiB", peak_mib());
 
     let rescaled = open("rescaled");
-    let compared = diff(&built, &rescaled, DiffOptions::default(), &mut |_| Ok(()));
-    let states = io.block_on(compared).unwrap();
+    let nothing = &mut |_| Ok(());
+    let options = DiffOptions::default();
+    let states = io
+        .block_on(diff(&built, &rescaled, options, nothing))
+        .unwrap();
     assert_eq!(states[0].same, entries);
     let peak = peak_mib();
     let state = size_mib(&dir.path().join("built"));

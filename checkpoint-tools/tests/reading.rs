@@ -10,8 +10,8 @@ use std::sync::Arc;
 use backend_testkit::{ByteBackend, NativeStore, ReferenceBackend};
 use checkpoint_storage::StoredCheckpoint;
 use checkpoint_tools::{
-    CheckpointSource, CsvRows, Entry, FoundState, Item, KeyQuery, Selection, StoreFormat, Toolbox,
-    entry_json, item_json,
+    ChangesFormat, CheckpointSource, CsvRows, Entry, FoundState, Item, KeyQuery, Selection,
+    StoreFormat, Toolbox, entry_json, item_json,
 };
 use state_api::{BackendContext, BackendFactory, ByteStore, ErrorKind, Result, SnapshotKind};
 use support::{Shop, runtime};
@@ -27,6 +27,8 @@ fn source(folder: &Path, io: &Runtime) -> CheckpointSource {
     let found = StoredCheckpoint::find(folder.to_str().unwrap(), io.handle());
     let mut toolbox = Toolbox::new(io.handle().clone(), folder.parent().unwrap());
     let format = StoreFormat::new("native-reference", native());
+    toolbox.formats.register(format).unwrap();
+    let format = ChangesFormat::new("changes");
     toolbox.formats.register(format).unwrap();
     CheckpointSource::new(io.block_on(found).unwrap(), [], toolbox)
 }
@@ -110,7 +112,10 @@ fn k_675_dumps_are_the_same_whatever_backend_and_format_wrote_the_snapshot() {
     assert_eq!(expected.len(), 20 * 9);
     let reference: Arc<dyn BackendFactory> = Arc::new(ReferenceBackend);
     let native: Arc<dyn BackendFactory> = Arc::new(native());
+    let fs: Arc<dyn BackendFactory> = Arc::new(backend_fs::FsBackend);
     for (factory, kind) in [
+        (&fs, SnapshotKind::NativeSavepoint),
+        (&fs, SnapshotKind::CanonicalSavepoint),
         (&reference, SnapshotKind::CanonicalSavepoint),
         (&native, SnapshotKind::CanonicalSavepoint),
         (&native, SnapshotKind::NativeSavepoint),

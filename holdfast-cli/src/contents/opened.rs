@@ -5,7 +5,7 @@ use std::sync::Arc;
 use checkpoint_storage::StoreRoot;
 #[cfg(feature = "rocksdb")]
 use checkpoint_tools::StoreFormat;
-use checkpoint_tools::{CheckpointSource, Formats, Toolbox};
+use checkpoint_tools::{ChangesFormat, CheckpointSource, Formats, Toolbox};
 use state_api::Result;
 use tokio::runtime::{Handle, Runtime};
 
@@ -26,12 +26,16 @@ pub(crate) fn toolbox(
     Ok(toolbox)
 }
 
+/// The word of `backend-fs` for bases and change streams.
+const CHANGES: &str = "changes";
+
 /// The word of `backend-rocksdb` for its files.
 const ROCKSDB_FILES: &str = "rocksdb-files";
 
 #[cfg(feature = "rocksdb")]
 fn formats() -> Result<Formats> {
     let mut formats = Formats::new();
+    formats.register(ChangesFormat::new(CHANGES))?;
     let backend = backend_rocksdb::RocksDbBackend::new();
     formats.register(StoreFormat::new(ROCKSDB_FILES, backend))?;
     Ok(formats)
@@ -40,6 +44,7 @@ fn formats() -> Result<Formats> {
 #[cfg(not(feature = "rocksdb"))]
 fn formats() -> Result<Formats> {
     let mut formats = Formats::new();
+    formats.register(ChangesFormat::new(CHANGES))?;
     formats.declare_absent(ROCKSDB_FILES, "rocksdb");
     Ok(formats)
 }
