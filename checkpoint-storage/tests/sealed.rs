@@ -154,9 +154,9 @@ fn a_sealed_object_reads_as_it_was_written_whole_and_in_parts() {
                     );
                 }
                 let readable = stored.windows(12).any(|w| w == b"flights late");
-                assert_eq!(
-                    readable,
-                    cipher.is_none() && compression == Compression::None
+                assert!(
+                    cipher.is_none() || !readable,
+                    "{compression:?}: {len} bytes can be read"
                 );
             }
         }

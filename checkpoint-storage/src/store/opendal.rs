@@ -145,7 +145,8 @@ impl ObjectStore for OpendalStore {
                 let upload = Upload {
                     writer: Some(writer),
                     lease,
-                    runtime: runtime.clone(),
+                    // Without parts there is nothing to abort.
+                    runtime: parts.and(runtime.clone()),
                     written: Xxh3::new(),
                     len: 0,
                 };
