@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -38,6 +39,10 @@ pub struct ChangeStreams {
     range: KeyGroupRange,
     bases: Bases<Chain>,
     rewrite: Rewrite,
+    /// Checkpoints that were cut and may become the first to build upon.
+    pending: BTreeSet<CheckpointId>,
+    /// The cut of the last snapshot, a savepoint's too.
+    latest: Option<CheckpointId>,
 }
 
 impl ChangeStreams {
@@ -51,6 +56,8 @@ impl ChangeStreams {
             range: cx.range,
             bases: Bases::new(),
             rewrite: Rewrite::default(),
+            pending: BTreeSet::new(),
+            latest: None,
         }
     }
 
@@ -174,6 +181,10 @@ impl LiveSnapshots for ChangeStreams {
         request: &SnapshotRequest,
         tables: Box<dyn FrozenTables>,
     ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+        self.latest = Some(request.checkpoint);
+        if !request.kind.is_savepoint() {
+            self.pending.insert(request.checkpoint);
+        }
         Ok(match request.kind {
             SnapshotKind::CanonicalSavepoint => {
                 Box::new(FrozenTablesSnapshot::new(tables, CANONICAL))
@@ -239,11 +250,16 @@ impl LiveSnapshots for ChangeStreams {
         let confirmed = self.bases.base().map(|chain| chain.cut);
         // Changes since the cut of a base that is being written are needed once it is.
         let rewritten = self.rewrite.cut();
-        confirmed.map(|cut| rewritten.map_or(cut, |other| other.min(cut)))
+        match confirmed {
+            Some(cut) => Some(rewritten.map_or(cut, |other| other.min(cut))),
+            // The first to build upon will be one of those that are pending, or a later one.
+            None => self.pending.first().copied().or(self.latest),
+        }
     }
 
     fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.bases.completed(checkpoint);
+        self.pending.retain(|pending| *pending > checkpoint);
         if let Some(chain) = self.bases.base() {
             self.rewrite.built_upon(&chain);
         }
@@ -252,6 +268,7 @@ impl LiveSnapshots for ChangeStreams {
 
     fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.bases.aborted(checkpoint);
+        self.pending.remove(&checkpoint);
         self.rewrite.aborted(checkpoint);
         Ok(())
     }
