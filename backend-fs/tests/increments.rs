@@ -131,7 +131,10 @@ fn nested(states: &mut KeyedStates<u32>) -> Result<Nested> {
     ))
 }
 
-fn contents(job: &mut Job<u32, Nested>, key: u32) -> (Vec<(u32, u64)>, Vec<(u32, u64)>, Vec<u64>) {
+/// The entries of the map, those of the sorted map, and the elements of the list.
+type Contents = (Vec<(u32, u64)>, Vec<(u32, u64)>, Vec<u64>);
+
+fn contents(job: &mut Job<u32, Nested>, key: u32) -> Contents {
     job.at(&key, |at, (map, sorted, list, _)| {
         let mut entries = at.map(map).entries()?;
         entries.sort_unstable();

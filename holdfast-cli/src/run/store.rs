@@ -25,8 +25,8 @@ enum Place {
     Nowhere,
     Memory,
     Folder {
-        checkpoints: StoreRoot,
-        job: StoreRoot,
+        checkpoints: Box<StoreRoot>,
+        job: Box<StoreRoot>,
         /// Whether there is a folder for savepoints whose request names none.
         savepoints: bool,
         store: Arc<FolderCheckpoints>,
@@ -70,8 +70,8 @@ impl Checkpoints {
                     }
                     let store = Arc::new(store);
                     Place::Folder {
-                        checkpoints,
-                        job,
+                        checkpoints: Box::new(checkpoints),
+                        job: Box::new(job),
                         savepoints: storage.savepoint_dir.is_some(),
                         store,
                     }
