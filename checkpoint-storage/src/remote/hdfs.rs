@@ -161,9 +161,10 @@ impl ObjectStore for HdfsStore {
         let path = path.to_owned();
         let store = self.clone();
         self.run(move |inner| async move {
+            let full = inner.path(&path);
             let created = inner
                 .client
-                .create(&inner.path(&path), WriteOptions::default().overwrite(false));
+                .create(&full, WriteOptions::default().overwrite(false));
             let file = inner.within("create an object", &path, created).await?;
             Ok(Box::new(HdfsWriter {
                 store,
@@ -196,7 +197,8 @@ impl ObjectStore for HdfsStore {
     fn len(&self, path: &str) -> BoxFuture<'_, Result<Option<u64>>> {
         let path = path.to_owned();
         self.run(move |inner| async move {
-            let asked = inner.client.get_file_info(&inner.path(&path));
+            let full = inner.path(&path);
+            let asked = inner.client.get_file_info(&full);
             match inner.within("look at an object", &path, asked).await {
                 Ok(found) if found.isdir => Ok(None),
                 Ok(found) => Ok(Some(found.length as u64)),
@@ -209,7 +211,8 @@ impl ObjectStore for HdfsStore {
     fn list(&self, folder: &str) -> BoxFuture<'_, Result<Vec<StoreEntry>>> {
         let folder = folder.to_owned();
         self.run(move |inner| async move {
-            let asked = inner.client.list_status(&inner.path(&folder), false);
+            let full = inner.path(&folder);
+            let asked = inner.client.list_status(&full, false);
             let found = match inner.within("list a folder", &folder, asked).await {
                 Ok(found) => found,
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -240,7 +243,8 @@ impl ObjectStore for HdfsStore {
     fn remove_folder(&self, folder: &str) -> BoxFuture<'_, Result<bool>> {
         let folder = folder.to_owned();
         self.run(move |inner| async move {
-            let asked = inner.client.delete(&inner.path(&folder), false);
+            let full = inner.path(&folder);
+            let asked = inner.client.delete(&full, false);
             match inner.within("remove a folder", &folder, asked).await {
                 Ok(_) => Ok(true),
                 Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
@@ -362,10 +366,10 @@ impl Publish for HdfsPublish {
 }
 
 async fn put_in_place(inner: &Inner, temporary: &str, path: &str, bytes: Bytes) -> Result<()> {
-    let created = inner.client.create(
-        &inner.path(temporary),
-        WriteOptions::default().overwrite(false),
-    );
+    let (from, to) = (inner.path(temporary), inner.path(path));
+    let created = inner
+        .client
+        .create(&from, WriteOptions::default().overwrite(false));
     let mut file = inner
         .within("create a temporary file", temporary, created)
         .await?;
@@ -373,9 +377,7 @@ async fn put_in_place(inner: &Inner, temporary: &str, path: &str, bytes: Bytes) 
         .within("write a temporary file", temporary, file.write_bytes(bytes))
         .await?;
     close(inner, temporary, &mut file).await?;
-    let renamed = inner
-        .client
-        .rename(&inner.path(temporary), &inner.path(path), false);
+    let renamed = inner.client.rename(&from, &to, false);
     inner
         .within("rename a file into place", path, renamed)
         .await

@@ -206,6 +206,7 @@ impl StoreOptions {
         Ok(())
     }
 
+    #[cfg(feature = "s3")]
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
         self.values.get(key).and_then(|value| flag(value).ok())
     }
