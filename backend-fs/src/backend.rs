@@ -215,7 +215,7 @@ impl LiveSnapshots for ChangeStreams {
                     }
                     KeyedHandle::Incremental(other) => {
                         return Err(Error::incompatible(format!(
-                            "keyed state is in the format {:?}, not in {FORMAT:?}",
+                            "keyed state is in the format {:?}, not in {FORMAT:?}; to change the backend, convert the checkpoint to the canonical format or take a canonical savepoint",
                             other.format
                         )));
                     }

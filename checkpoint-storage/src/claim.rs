@@ -116,6 +116,23 @@ impl JobStore {
         }
     }
 
+    /// Checks that no other job has claimed one of this job's checkpoints: whoever claims it may delete its objects at any time, and a
+    /// job that goes on from it would need them.
+    ///
+    /// # Errors
+    /// `Config` when another job has claimed it; `Corrupt` when there is a claim that can't be read; `Retryable` when the store fails.
+    pub async fn check_unclaimed(&self, found: &StoredCheckpoint) -> Result<()> {
+        match ClaimRecord::read(&found.folder).await? {
+            Some(record) if record != self.claim_record() => Err(Error::config(format!(
+                "the newest checkpoint belongs to job {}, which has claimed it: name it by its path to start from it without owning it, or start from a copy",
+                record.job
+            ))
+            .with("checkpoint", found.folder.url())
+            .with("claimed by", record.folder)),
+            _ => Ok(()),
+        }
+    }
+
     /// Looks whose the checkpoint in a folder is.
     pub(crate) async fn claimant(&self, folder: &StoreRoot) -> Result<Claimant> {
         match ClaimRecord::read(folder).await {

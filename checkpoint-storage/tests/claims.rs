@@ -30,6 +30,10 @@ fn what_another_job_has_claimed_is_not_deleted_by_its_owner() {
             let record = ClaimRecord::read(&found.folder).await.unwrap().unwrap();
             assert_eq!(record.job.as_str(), "second", "{kind}");
             assert_eq!(record.folder, claimer.root().url(), "{kind}");
+            let refused = owner.check_unclaimed(&found).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Config, "{kind}");
+            assert!(refused.message().contains("job second"), "{refused}");
+            claimer.check_unclaimed(&found).await.unwrap();
 
             let report = owner.discard(&one, []).await.unwrap();
             assert!(report.claimed && report.deleted == 0, "{kind}");

@@ -17,7 +17,7 @@ fn a_word_count_counts() {
 fn another_backend_gives_the_same_results() {
     let said = run(env!("CARGO_BIN_EXE_switch_backend"));
     assert!(said.contains("agree on 10000 results"), "{said}");
-    assert!(said.contains("known: hashmap, reference"), "{said}");
+    assert!(said.contains("known: filesystem, fs, hashmap, reference"), "{said}");
 }
 
 #[test]

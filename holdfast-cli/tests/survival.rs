@@ -37,6 +37,8 @@ const BLOWS: [Blow; 4] = [Blow::Killed, Blow::Frozen, Blow::DiskFull, Blow::Succ
 struct Trial {
     seed: u64,
     random: Random,
+    /// Those that read each other's checkpoints.
+    backends: &'static [&'static str],
     disk: Disk,
     told: String,
     /// How often a full disk was noticed.
@@ -47,9 +49,12 @@ impl Trial {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mounted = random.below(4) > 0;
+        let sets: [&[&str]; 2] = [&["hashmap", "reference"], &["fs"]];
+        let backends = *random.one_of(&sets);
         Self {
             seed,
             random,
+            backends,
             disk: Disk::new(mounted),
             told: String::new(),
             felt: 0,
@@ -62,7 +67,7 @@ impl Trial {
         let inline = format!("execution.checkpointing.data-inline-threshold={inline}");
         let tolerable = *self.random.one_of(&["0", "1000"]);
         let tolerable = format!("execution.checkpointing.tolerable-failed-checkpoints={tolerable}");
-        let backend = *self.random.one_of(&["hashmap", "fs", "reference"]);
+        let backend = *self.random.one_of(self.backends);
         let (output, checkpoints) = (
             self.disk.path().join("out"),
             self.disk.path().join("checkpoints"),

@@ -309,6 +309,6 @@ fn add_states(states: &mut Vec<StateMeta>, handle: &IncrementalHandle) -> Result
 
 fn not_ours(format: &str) -> Error {
     Error::incompatible(format!(
-        "keyed state is in the format {format:?}, not in {FORMAT:?}"
+        "keyed state is in the format {format:?}, not in {FORMAT:?}; to change the backend, convert the checkpoint to the canonical format or take a canonical savepoint"
     ))
 }

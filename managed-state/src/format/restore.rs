@@ -260,7 +260,7 @@ pub(super) fn key_groups<'a>(handle: &'a KeyedHandle, format: &str) -> Result<&'
     match handle {
         KeyedHandle::KeyGroups(groups) if &*groups.format == format => Ok(groups),
         other => Err(Error::incompatible(format!(
-            "keyed state is in the format {:?}, not in {format:?}",
+            "keyed state is in the format {:?}, not in {format:?}; to change the backend, convert the checkpoint to the canonical format or take a canonical savepoint",
             other.format()
         ))),
     }

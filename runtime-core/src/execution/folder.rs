@@ -264,7 +264,11 @@ impl CheckpointStore for FolderCheckpoints {
                     if let Some(stopped) = store.stopped().await? {
                         return Err(stopped_with(&stopped.location));
                     }
-                    store.latest().await?
+                    let latest = store.latest().await?;
+                    if let Some(latest) = &latest {
+                        store.check_unclaimed(latest).await?;
+                    }
+                    latest
                 }
                 RestoreFrom::Path(pointer) => Some(self.find(pointer).await?),
             };
