@@ -124,7 +124,7 @@ impl JobStore {
     pub async fn check_unclaimed(&self, found: &StoredCheckpoint) -> Result<()> {
         match ClaimRecord::read(&found.folder).await? {
             Some(record) if record != self.claim_record() => Err(Error::config(format!(
-                "the newest checkpoint belongs to job {}, which has claimed it: name it by its path to start from it without owning it, or start from a copy",
+                "the newest checkpoint belongs to job {}, which has claimed it and may delete its objects: start from a copy, and let one of the two jobs run",
                 record.job
             ))
             .with("checkpoint", found.folder.url())

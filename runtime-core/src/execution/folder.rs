@@ -265,8 +265,10 @@ impl CheckpointStore for FolderCheckpoints {
                         return Err(stopped_with(&stopped.location));
                     }
                     let latest = store.latest().await?;
-                    if let Some(latest) = &latest {
-                        store.check_unclaimed(latest).await?;
+                    if let Some(latest) = &latest
+                        && let Err(error) = store.check_unclaimed(latest).await
+                    {
+                        tracing::warn!(%error, "the job goes on from a checkpoint that another may delete");
                     }
                     latest
                 }
