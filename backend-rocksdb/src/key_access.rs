@@ -1,6 +1,6 @@
 use rocksdb::{MemtableFactory, Options, SliceTransform};
 use state_api::wire::get_varint;
-use state_api::{Schema, StateKind, StateMeta, prefix_end};
+use state_api::{Schema, StateKind, StateMeta};
 
 /// How the keys of a column are read, which says how its write buffers find them.
 ///
@@ -95,9 +95,12 @@ impl Prefix {
     }
 }
 
-/// Returns whether `end` is the first key behind all that start with `shared`.
+/// Returns whether `end` is the first key behind all that start with `shared`: what `prefix_end` makes, without making it.
 fn is_right_behind(shared: &[u8], end: &[u8]) -> bool {
-    prefix_end(shared).is_some_and(|behind| behind == end)
+    let Some(last) = shared.iter().rposition(|&byte| byte != 0xFF) else {
+        return false;
+    };
+    end.len() == last + 1 && end[..last] == shared[..last] && end[last] == shared[last] + 1
 }
 
 fn text_end(key: &[u8], group: usize) -> Option<usize> {

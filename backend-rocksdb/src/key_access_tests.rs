@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use managed_state::format::CompositeLayout;
-use state_api::{ByteStore, CodecKind, Column, Page, StateKey, StateType, TypeMeta};
+use state_api::{ByteStore, CodecKind, Column, Page, StateKey, StateType, TypeMeta, prefix_end};
 
 use super::*;
 use crate::RocksDbStore;
