@@ -7,12 +7,14 @@ use state_api::{Error, ErrorKind, ObjectHandle, RelPath, Result, Root};
 
 use crate::checkpoint::{CheckpointState, abandonment, list_checkpoints};
 use crate::claim::{CLAIM_NAME, Claimant};
+use crate::gc::attempt_of_path;
 use crate::job_store::{ANNOUNCED, JobStore, needs_announcement};
 use crate::layout::{checkpoint_folder, checkpoint_of_folder};
 use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot, file_of};
 use crate::names::attempt_of_name;
 use crate::publish::LocalPublish;
 use crate::root::StoreRoot;
+use crate::store::OpenUpload;
 
 /// Objects that are deleted between two looks for a higher attempt.
 const BATCH: usize = 256;
@@ -67,6 +69,8 @@ pub struct SweepReport {
     pub swept: Vec<String>,
     /// Objects in such folders that no earlier attempt is known to have written; they are left alone.
     pub left: Vec<String>,
+    /// Number of uploads in parts that lower attempts never ended, and that are given up now.
+    pub uploads: usize,
     /// What could not be deleted, with the reason.
     pub failed: Vec<(String, Error)>,
 }
@@ -221,10 +225,36 @@ impl JobStore {
             self.sweep_folder(&folder, &listed.name, &mut report)
                 .await?;
         }
+        self.sweep_uploads(&mut report).await?;
         if !report.swept.is_empty() {
             tracing::info!(job = %self.job, folders = ?report.swept, "removed what earlier attempts left unfinished");
         }
         Ok(report)
+    }
+
+    /// Frees the parts of what lower attempts never finished uploading; to know of them is a matter of permission.
+    async fn sweep_uploads(&self, report: &mut SweepReport) -> Result<()> {
+        let uploads = match self.root.open_uploads().await {
+            Ok(uploads) => uploads.unwrap_or_default(),
+            Err(error) => {
+                tracing::info!(job = %self.job, %error, "it is not known whether uploads in parts were left");
+                return Ok(());
+            }
+        };
+        let lower = |upload: &OpenUpload| {
+            attempt_of_path(&upload.path).is_some_and(|attempt| attempt < self.attempt)
+        };
+        let uploads: Vec<_> = uploads.into_iter().filter(lower).collect();
+        for batch in uploads.chunks(BATCH) {
+            self.check_fenced().await?;
+            for upload in batch {
+                match self.root.give_up_upload(upload).await {
+                    Ok(()) => report.uploads += 1,
+                    Err(e) => report.failed.push((upload.path.clone(), e)),
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn sweep_folder(

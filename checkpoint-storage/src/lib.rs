@@ -104,7 +104,8 @@ pub use state_api::read_handle;
 pub use stop::StopRecord;
 pub use storage::{ObjectCheckpointStorage, ReapReport};
 pub use store::{
-    Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
+    Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpenUpload, OpendalStore,
+    StoreEntry,
 };
 pub use survey::{CheckpointFolder, Place, Survey, survey};
 pub use verify::{

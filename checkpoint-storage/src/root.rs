@@ -15,7 +15,8 @@ use crate::publish::{ConditionalPublish, Content, LocalPublish, MemoryPublish, P
 use crate::remote::{self, Requests, StoreAccess};
 use crate::sealed::{IndexCache, Sealing, is_sealed};
 use crate::store::{
-    Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpendalStore, StoreEntry,
+    Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpenUpload, OpendalStore,
+    StoreEntry,
 };
 
 /// A folder of a store: its objects, how one publishes there, and its URL.
@@ -285,6 +286,40 @@ impl StoreRoot {
     /// As there.
     pub fn sync_folder(&self, folder: &str) -> BoxFuture<'_, Result<()>> {
         self.objects.sync_folder(&self.join(folder))
+    }
+
+    /// Returns the uploads below this folder that never ended, by paths in it; see [`ObjectStore::open_uploads`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn open_uploads(&self) -> Result<Option<Vec<OpenUpload>>> {
+        let Some(found) = self.objects.open_uploads(&self.prefix).await? else {
+            return Ok(None);
+        };
+        let below = |upload: OpenUpload| {
+            let path = upload.path.strip_prefix(&*self.prefix)?;
+            let path = match self.prefix.is_empty() {
+                true => path,
+                false => path.strip_prefix('/')?,
+            };
+            Some(OpenUpload {
+                path: path.to_owned(),
+                id: upload.id,
+            })
+        };
+        Ok(Some(found.into_iter().filter_map(below).collect()))
+    }
+
+    /// Frees the parts of an upload below this folder; see [`ObjectStore::give_up_upload`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn give_up_upload(&self, upload: &OpenUpload) -> Result<()> {
+        let upload = OpenUpload {
+            path: self.join(&upload.path),
+            id: upload.id.clone(),
+        };
+        self.objects.give_up_upload(&upload).await
     }
 }
 

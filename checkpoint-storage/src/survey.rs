@@ -2,13 +2,13 @@
 use std::path::PathBuf;
 
 use state_api::{Error, ErrorKind, Result};
-use tokio::runtime::Handle;
 
 use crate::checkpoint::{
     CheckpointState, ListedCheckpoint, StoredCheckpoint, canonical, list_checkpoints,
 };
 use crate::layout::{ATTEMPTS, SHARED, TASK_OWNED, checkpoint_of_folder};
 use crate::metadata::METADATA_NAME;
+use crate::remote::StoreAccess;
 use crate::root::{Location, StoreRoot, split_url};
 use crate::store::StoreEntry;
 
@@ -48,7 +48,8 @@ impl Place {
     ///
     /// # Errors
     /// `NotFound` when there is nothing; those of [`StoredCheckpoint::find`].
-    pub async fn find(pointer: &str, runtime: &Handle) -> Result<Self> {
+    pub async fn find(pointer: &str, access: impl Into<StoreAccess>) -> Result<Self> {
+        let access = access.into();
         let trimmed = match pointer.trim_end_matches('/') {
             "" => pointer,
             trimmed => trimmed,
@@ -57,7 +58,7 @@ impl Place {
             || trimmed == METADATA_NAME
             || (trimmed.ends_with("/latest") && !trimmed.contains("://latest"));
         if !names_one {
-            let root = open_folder(trimmed, runtime).await?;
+            let root = open_folder(trimmed, &access).await?;
             let entries = root.list("").await?;
             let has_metadata = |entry: &StoreEntry| !entry.is_folder && entry.name == METADATA_NAME;
             if !entries.iter().any(has_metadata) {
@@ -71,16 +72,17 @@ impl Place {
                 };
             }
         }
-        let found = StoredCheckpoint::find(pointer, runtime).await?;
+        let found = StoredCheckpoint::find(pointer, &access).await?;
         Ok(Self::Checkpoint(Box::new(found)))
     }
 }
 
 /// Opens a folder that must be there.
-async fn open_folder(pointer: &str, runtime: &Handle) -> Result<StoreRoot> {
+async fn open_folder(pointer: &str, access: &StoreAccess) -> Result<StoreRoot> {
     let Location::Local(path) = split_url(pointer)? else {
-        return StoreRoot::open(pointer, runtime.clone());
+        return StoreRoot::open(pointer, access);
     };
+    let runtime = access.runtime();
     let found = canonical(&PathBuf::from(&path), runtime).await?;
     if !found.is_dir() {
         return Err(Error::config("this is a file, not a folder of checkpoints").with("path", path));

@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use checkpoint_storage::{
-    JobStore, ObjectCheckpointStorage, ProbeOptions, StoreAccess, StoreOptions, StoreRoot,
-    StoredCheckpoint, StreamOptions, UuidSource, probe, read_handle, verify,
+    Fate, GcOptions, JobStore, ObjectCheckpointStorage, ProbeOptions, StoreAccess, StoreOptions,
+    StoreRoot, StoredCheckpoint, StreamOptions, UuidSource, Why, collect_garbage, left_beside,
+    probe, read_handle, verify,
 };
 use common::*;
 use s3_testkit::{S3Fault, S3Request, S3Server};
@@ -585,4 +586,160 @@ fn a_checkpoint_keeps_to_its_budget_of_requests() {
             ..fixed
         }
     );
+}
+
+/// Leaves uploads of an attempt behind, as a process that was killed does: they can't be given up.
+async fn leave_uploads(server: &S3Server, root: &StoreRoot, attempt: u64, count: u64) {
+    server.judge(|request| {
+        let gives_up = request.method == "DELETE" && request.query.contains("uploadId=");
+        gives_up.then_some(S3Fault::Refuse {
+            status: 403,
+            retry_after_s: None,
+        })
+    });
+    let storage = ObjectCheckpointStorage::new(
+        root.clone(),
+        Attempt(attempt),
+        UuidSource::machine(),
+        options(0, 1 << 20),
+    );
+    for seed in 0..count {
+        let mut stream = storage.create(CheckpointId(9), Scope::Shared);
+        for _ in 0..11 {
+            stream.write(noise(1 << 20, seed + 1)).await.unwrap();
+        }
+        drop(stream);
+    }
+    storage.drain().await;
+    server.pardon();
+}
+
+#[test]
+fn uploads_that_a_killed_process_left_are_listed_and_given_up_once_its_attempt_is_over() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "all");
+    let job_root = root.folder("flights");
+    runtime.block_on(async {
+        let store = JobStore::open(job_root.clone(), job(), names(1))
+            .await
+            .unwrap();
+        let metadata = job_folder::checkpoint(&store, 1, &[]).await;
+        store.publish(&metadata).await.unwrap();
+        // More than a page of them; beside the job is one that nothing tells the writer of.
+        leave_uploads(&server, &job_root, store.attempt().0, 7).await;
+        leave_uploads(&server, &root.folder("savepoint-flight-0123456789ab"), 1, 1).await;
+        let open = root.open_uploads().await.unwrap().unwrap();
+        assert_eq!(open.len(), 8);
+        assert!(
+            open.iter()
+                .take(7)
+                .all(|upload| upload.path.starts_with("flights/shared/1-"))
+        );
+        let beside = left_beside(&root).await.unwrap();
+        assert_eq!(beside.len(), 1);
+        assert!(
+            beside[0].reason.starts_with("uploads in parts"),
+            "{beside:?}"
+        );
+
+        let of = |report: &checkpoint_storage::GcReport| -> Vec<String> {
+            let uploads = report
+                .unreferenced
+                .iter()
+                .filter(|found| found.upload.is_some());
+            let uploads = uploads.inspect(|found| assert_eq!(found.why, Why::NeverUploaded));
+            uploads.map(|found| format!("{:?}", found.fate)).collect()
+        };
+        // Nobody can tell whether the attempt runs.
+        let dry = GcOptions {
+            dry_run: true,
+            ..GcOptions::default()
+        };
+        let report = collect_garbage(&job_root, &dry).await.unwrap();
+        assert_eq!(
+            of(&report),
+            vec![format!("{:?}", Fate::MayBePending(Attempt(1))); 7]
+        );
+        assert!(report.uploads_unseen.is_none());
+        let report = collect_garbage(&job_root, &GcOptions::default())
+            .await
+            .unwrap();
+        assert_eq!((of(&report).len(), report.attempt), (7, None));
+        assert_eq!(root.open_uploads().await.unwrap().unwrap().len(), 8);
+        // Taken over, they go, and nothing else does.
+        let take_over = GcOptions {
+            take_over: true,
+            ..GcOptions::default()
+        };
+        let report = collect_garbage(&job_root, &take_over).await.unwrap();
+        assert_eq!(of(&report), vec!["Deleted"; 7]);
+        let left = root.open_uploads().await.unwrap().unwrap();
+        assert_eq!(left.len(), 1);
+        assert!(left[0].path.starts_with("savepoint-"), "{left:?}");
+        let found = StoredCheckpoint::read(&job_root, "chk-1").await.unwrap();
+        verify(&found, []).await.unwrap().into_result().unwrap();
+    });
+    assert_eq!(
+        runtime
+            .block_on(root.folder("flights").open_uploads())
+            .unwrap(),
+        Some(Vec::new())
+    );
+}
+
+#[test]
+fn the_next_attempt_gives_up_uploads_of_lower_ones_alone() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "job");
+    runtime.block_on(async {
+        JobStore::open(root.clone(), job(), names(1)).await.unwrap();
+        leave_uploads(&server, &root, 1, 2).await;
+        let next = JobStore::open(root.clone(), job(), names(2)).await.unwrap();
+        leave_uploads(&server, &root, next.attempt().0, 1).await;
+        let report = next.sweep_abandoned().await.unwrap();
+        assert_eq!((report.uploads, report.failed.len()), (2, 0));
+        let open = root.open_uploads().await.unwrap().unwrap();
+        assert_eq!(open.len(), 1);
+        assert!(open[0].path.starts_with("shared/2-"), "{open:?}");
+        // One that has ended meanwhile is given up without complaint, and its object stays.
+        root.give_up_upload(&open[0]).await.unwrap();
+        root.give_up_upload(&open[0]).await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_that_does_not_list_uploads_says_so_and_is_cleaned_up_otherwise() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = s3(&server, &runtime, "job");
+    let lists_uploads = |request: &S3Request| {
+        request.method == "GET"
+            && request
+                .query
+                .split('&')
+                .any(|part| part.starts_with("uploads"))
+    };
+    runtime.block_on(async {
+        let store = JobStore::open(root.clone(), job(), names(1)).await.unwrap();
+        store.end().await.unwrap();
+        // What passes is waited for.
+        server.judge(times(2, lists_uploads, SLOW_DOWN));
+        let report = collect_garbage(&root, &GcOptions::default()).await.unwrap();
+        assert!(report.uploads_unseen.is_none());
+        for (status, kind) in [(403, ErrorKind::Config), (501, ErrorKind::Unsupported)] {
+            let fault = S3Fault::Refuse {
+                status,
+                retry_after_s: None,
+            };
+            server.judge(times(usize::MAX, lists_uploads, fault));
+            let report = collect_garbage(&root, &GcOptions::default()).await.unwrap();
+            assert!(report.stopped.is_empty(), "{:?}", report.stopped);
+            let error = report.uploads_unseen.unwrap();
+            assert_eq!(error.kind(), kind);
+            let text = format!("{error} {error:?}");
+            assert!(!text.contains(S3Server::ACCESS_KEY), "{text}");
+            let store = JobStore::open(root.clone(), job(), names(7)).await.unwrap();
+            store.sweep_abandoned().await.unwrap();
+            store.end().await.unwrap();
+        }
+    });
 }

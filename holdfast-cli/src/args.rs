@@ -11,6 +11,7 @@ use crate::contents::{
 };
 use crate::control::protocol::Format;
 use crate::failure::{EXIT_CODES, Exit, Failure, one_line};
+use crate::stores::StoreArgs;
 use crate::terminal;
 use crate::upkeep::args::{CopyArgs, GcArgs, VerifyArgs};
 
@@ -257,6 +258,8 @@ pub(crate) struct ListArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +281,8 @@ pub(crate) struct ShowArgs {
     /// List every object
     #[arg(long)]
     pub(crate) objects: bool,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@
 //! | `inspect` | listings of checkpoints, and what is in one |
 //! | `upkeep` | verifying, cleaning up and copying checkpoints |
 //! | `contents` | what is in a checkpoint, entry by entry: reading and changing it |
+//! | `stores` | options of stores, for the commands above |
 //! | `progress` | how far long work has come |
 //! | `manual` | completions for shells, man pages |
 //! | `failure` | errors as one line, and exit codes |
@@ -28,6 +29,7 @@ mod manual;
 mod operate;
 mod progress;
 mod run;
+mod stores;
 mod terminal;
 mod upkeep;
 mod wordcount;

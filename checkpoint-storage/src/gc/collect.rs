@@ -15,6 +15,7 @@ use crate::metadata::METADATA_NAME;
 use crate::names::UuidSource;
 use crate::progress::{Progress, Watcher};
 use crate::root::StoreRoot;
+use crate::store::OpenUpload;
 
 /// Objects that are deleted between two looks for a higher attempt.
 const BATCH: usize = 256;
@@ -136,7 +137,7 @@ async fn look(
     liveness: Liveness,
 ) -> Result<(Inventory, GcReport)> {
     // Objects first: what a checkpoint that is completed meanwhile needs is either not listed or referred to.
-    let inventory = Inventory::of(root).await?;
+    let mut inventory = Inventory::of(root).await?;
     let evidence = Evidence::of(root, &inventory, options.others, options.opener).await?;
     let report = GcReport {
         folder: root.url().to_owned(),
@@ -150,6 +151,7 @@ async fn look(
         unknown: 0,
         marks: 0,
         foreign: Vec::new(),
+        uploads_unseen: inventory.uploads_unseen.take(),
     };
     Ok((inventory, report))
 }
@@ -179,10 +181,14 @@ async fn list(
 
 /// Asks for the lengths of the objects, for people.
 async fn measure(root: &StoreRoot, options: &GcOptions<'_>, report: &mut GcReport) {
-    let paths: Vec<String> = report.unreferenced.iter().map(|u| u.path.clone()).collect();
+    let objects = report.unreferenced.iter().enumerate();
+    let paths: Vec<(usize, String)> = objects
+        .filter(|(_, found)| found.upload.is_none())
+        .map(|(index, found)| (index, found.path.clone()))
+        .collect();
     let asked: Vec<_> = paths
         .iter()
-        .enumerate()
+        .map(|(index, path)| (*index, path))
         .map(|(index, path)| async move { (index, root.len(path).await) })
         .collect();
     let mut asked = stream::iter(asked).buffer_unordered(options.concurrency.max(1));
@@ -285,11 +291,26 @@ async fn delete_listed(
         let root = store.root();
         let paths: Vec<_> = batch
             .iter()
-            .map(|&index| (index, report.unreferenced[index].path.clone()))
+            .map(|&index| {
+                let found = &report.unreferenced[index];
+                (index, found.path.clone(), found.upload.clone())
+            })
             .collect();
         let deletions: Vec<_> = paths
             .iter()
-            .map(|(index, path)| async move { (*index, root.delete(path).await) })
+            .map(|(index, path, upload)| async move {
+                let gone = match upload {
+                    None => root.delete(path).await,
+                    Some(id) => {
+                        let upload = OpenUpload {
+                            path: path.clone(),
+                            id: id.clone(),
+                        };
+                        root.give_up_upload(&upload).await
+                    }
+                };
+                (*index, gone)
+            })
             .collect();
         let mut deletions = stream::iter(deletions).buffer_unordered(options.concurrency.max(1));
         while let Some((index, outcome)) = deletions.next().await {
@@ -309,6 +330,7 @@ async fn tidy(store: &JobStore, inventory: &Inventory, report: &GcReport) {
     let mut folders: BTreeSet<&str> = inventory.empty.iter().map(String::as_str).collect();
     for unreferenced in &report.unreferenced {
         if matches!(unreferenced.fate, Fate::Deleted)
+            && unreferenced.upload.is_none()
             && let Some((folder, _)) = unreferenced.path.rsplit_once('/')
         {
             folders.insert(folder);

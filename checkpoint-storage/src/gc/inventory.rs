@@ -1,5 +1,5 @@
 //! Everything that lies in a job folder, by the place where it lies.
-use state_api::{Attempt, CheckpointId, Result};
+use state_api::{Attempt, CheckpointId, Error, ErrorKind, Result};
 use uuid::Uuid;
 
 use crate::claim::CLAIM_NAME;
@@ -11,6 +11,7 @@ use crate::names::attempt_of_name;
 use crate::publish::LocalPublish;
 use crate::root::StoreRoot;
 use crate::stop::is_stop_record;
+use crate::store::OpenUpload;
 
 /// What an object is by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +47,28 @@ pub(super) struct Inventory {
     pub(super) empty: Vec<String>,
     /// Folders that are not ours; they are not looked into.
     pub(super) foreign_folders: Vec<String>,
+    /// Uploads in parts that never ended, with what their objects would be.
+    pub(super) uploads: Vec<(OpenUpload, Sort)>,
+    /// Why it is not known whether there are uploads.
+    pub(super) uploads_unseen: Option<Error>,
 }
 
 impl Inventory {
     pub(super) async fn of(root: &StoreRoot) -> Result<Self> {
         let mut inventory = Self::default();
+        match root.open_uploads().await {
+            Ok(uploads) => {
+                for upload in uploads.unwrap_or_default() {
+                    let sort = sort_of(&upload.path);
+                    inventory.uploads.push((upload, sort));
+                }
+            }
+            // Whoever may list objects may not be allowed to list uploads, and some stores can't.
+            Err(error) if matches!(error.kind(), ErrorKind::Config | ErrorKind::Unsupported) => {
+                inventory.uploads_unseen = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
         for entry in root.list("").await? {
             let name = entry.name;
             if !entry.is_folder {
@@ -62,14 +80,9 @@ impl Inventory {
                 continue;
             }
             let folder = checkpoint_of_folder(&name);
-            let sort: fn(&str) -> Sort = match name.as_str() {
-                ATTEMPTS => attempt_sort,
-                SHARED | TASK_OWNED => snapshot_sort,
-                _ if folder.is_some() => in_checkpoint_sort,
-                _ => {
-                    inventory.foreign_folders.push(name);
-                    continue;
-                }
+            let Some(sort) = sort_in(&name) else {
+                inventory.foreign_folders.push(name);
+                continue;
             };
             let inside = root.list(&name).await?;
             if inside.is_empty() && folder.is_some() {
@@ -94,6 +107,31 @@ impl Inventory {
 
     fn add(&mut self, path: String, sort: Sort, folder: Option<CheckpointId>) {
         self.found.push(Found { path, sort, folder });
+    }
+}
+
+/// Returns how what lies in a folder is sorted; `None` for a folder that is not ours.
+fn sort_in(folder: &str) -> Option<fn(&str) -> Sort> {
+    match folder {
+        ATTEMPTS => Some(attempt_sort),
+        SHARED | TASK_OWNED => Some(snapshot_sort),
+        _ => checkpoint_of_folder(folder).map(|_| in_checkpoint_sort as fn(&str) -> Sort),
+    }
+}
+
+/// Returns the attempt that writes, or wrote, an object of a path in the job folder, if it is one of a snapshot.
+pub(crate) fn attempt_of_path(path: &str) -> Option<Attempt> {
+    match sort_of(path) {
+        Sort::Snapshot(attempt) => Some(attempt),
+        _ => None,
+    }
+}
+
+/// Returns what an object of a path in the job folder is.
+fn sort_of(path: &str) -> Sort {
+    match path.split_once('/') {
+        Some((folder, name)) => sort_in(folder).map_or(Sort::Foreign, |sort| sort(name)),
+        None => temporary_or_foreign(path),
     }
 }
 
@@ -175,6 +213,15 @@ mod tests {
             ("notes.txt".into(), Sort::Foreign),
         ] {
             assert_eq!(in_checkpoint_sort(&name), sort, "{name}");
+        }
+        for (path, sort) in [
+            (format!("shared/7-{uuid}"), Sort::Snapshot(Attempt(7))),
+            (format!("chk-3/7-{uuid}"), Sort::Snapshot(Attempt(7))),
+            (format!("chk-3/x/7-{uuid}"), Sort::Foreign),
+            (format!("chk-x/7-{uuid}"), Sort::Foreign),
+            (format!("7-{uuid}"), Sort::Foreign),
+        ] {
+            assert_eq!(sort_of(&path), sort, "{path}");
         }
         assert_eq!(attempt_sort("12"), Sort::Attempt(Attempt(12)));
         assert_eq!(attempt_sort("12-ended"), Sort::Attempt(Attempt(12)));

@@ -31,13 +31,17 @@ pub struct GcReport {
     pub marks: usize,
     /// What is not ours, by path; a folder has a slash at its end.
     pub foreign: Vec<String>,
+    /// Why it is not known whether there are uploads in parts that never ended; `None` if it is, or the store has no such thing.
+    pub uploads_unseen: Option<Error>,
 }
 
-/// An object that nothing refers to.
+/// An object that nothing refers to, or an upload in parts that never became one.
 #[derive(Debug)]
 pub struct Unreferenced {
     /// Its path in the job folder.
     pub path: String,
+    /// The store's name of the upload, if it is one: the object of that path, if there is one, is not touched.
+    pub upload: Option<String>,
     /// Its length in bytes; `None` if it was gone by the time or could not be asked.
     pub len: Option<u64>,
     /// Why nobody needs it.
@@ -57,6 +61,8 @@ pub enum Why {
     OfNone,
     /// It was to be linked to its name by a process that died.
     Temporary,
+    /// An upload in parts that was neither completed nor given up.
+    NeverUploaded,
     /// A later attempt has taken a higher number.
     Superseded,
     /// Another job has claimed the checkpoint, deleted its metadata and not yet the rest.
@@ -105,8 +111,29 @@ pub(super) fn judge(
         };
         report.unreferenced.push(Unreferenced {
             path: found.path.clone(),
+            upload: None,
             len: None,
             why,
+            fate,
+        });
+    }
+    for (upload, sort) in &inventory.uploads {
+        // What an upload became is an object of its own: giving up one that was completed does nothing.
+        let fate = match (sort, running) {
+            (Sort::Foreign, _) => {
+                report.foreign.push(format!("{} (an upload)", upload.path));
+                continue;
+            }
+            (Sort::Snapshot(attempt), _) if *attempt > last => Fate::MayBePending(*attempt),
+            (Sort::Snapshot(attempt), Some(running)) if *attempt < running => Fate::Listed,
+            (_, Some(running)) => Fate::MayBePending(running),
+            (_, None) => Fate::Listed,
+        };
+        report.unreferenced.push(Unreferenced {
+            path: upload.path.clone(),
+            upload: Some(upload.id.clone()),
+            len: None,
+            why: Why::NeverUploaded,
             fate,
         });
     }

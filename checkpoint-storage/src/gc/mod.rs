@@ -4,17 +4,21 @@
 //! anything that it begins from now on. It publishes a mark in place of the metadata of every checkpoint that was begun and
 //! not completed, so that what a lower attempt began before can't be completed either: a checkpoint leaves something in its
 //! folder before its attempt looks for a higher one for the last time. And it deletes only what no complete checkpoint
-//! refers to, of the job itself or of one that has claimed a checkpoint of it. Age plays no part.
+//! refers to, of the job itself or of one that has claimed a checkpoint of it. Age plays no part. Uploads in parts that never
+//! ended go by the attempt in the name of their object: to give up one of a lower attempt touches no object, and who would
+//! have completed it is fenced.
 mod collect;
 mod evidence;
 mod inventory;
 mod judge;
 
+pub(crate) use inventory::attempt_of_path;
+
 pub use collect::{GcOptions, RootOpener, collect_garbage};
 pub use evidence::{ConsultedCheckpoint, ConsultedClaim, Evidence};
 pub use judge::{Fate, GcReport, Unreferenced, Why};
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use state_api::{Result, Root};
 
@@ -41,6 +45,7 @@ pub struct LeftBeside {
 /// `Retryable` when the store fails.
 pub async fn left_beside(root: &StoreRoot) -> Result<Vec<LeftBeside>> {
     let mut left = Vec::new();
+    let mut uploads = uploads_by_folder(root).await;
     let entries = root.list("").await?;
     for entry in entries.iter().filter(|entry| entry.is_folder) {
         let folder = root.folder(&entry.name);
@@ -48,7 +53,12 @@ pub async fn left_beside(root: &StoreRoot) -> Result<Vec<LeftBeside>> {
             // Somebody else's; whoever lists the folders tells that it can't be looked into.
             continue;
         };
-        if inside.is_empty() || is_job(&inside) {
+        if is_job(&inside) {
+            // What never ended there goes by the job's attempts.
+            uploads.remove(&entry.name);
+            continue;
+        }
+        if inside.is_empty() {
             continue;
         }
         let complete = inside.iter().any(|entry| entry.name == METADATA_NAME);
@@ -81,7 +91,34 @@ pub async fn left_beside(root: &StoreRoot) -> Result<Vec<LeftBeside>> {
             });
         }
     }
+    for (name, objects) in uploads {
+        left.push(LeftBeside {
+            folder: match name.is_empty() {
+                true => root.url().to_owned(),
+                false => root.folder(&name).url().to_owned(),
+            },
+            objects,
+            reason: "uploads in parts that never ended: nothing says who writes them, or wrote them",
+        });
+    }
     Ok(left)
+}
+
+/// Returns the paths of uploads that never ended, by the folder in the root that they are in; those in the root itself are under
+/// an empty name.
+async fn uploads_by_folder(root: &StoreRoot) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    match root.open_uploads().await {
+        Ok(uploads) => {
+            for upload in uploads.into_iter().flatten() {
+                let (folder, path) = upload.path.split_once('/').unwrap_or(("", &upload.path));
+                let folder = found.entry(folder.to_owned()).or_default();
+                folder.push(path.to_owned());
+            }
+        }
+        Err(error) => tracing::debug!(folder = root.url(), %error, "uploads can't be listed"),
+    }
+    found
 }
 
 /// Returns the objects in the folder of a savepoint, or a copy, that it does not refer to.

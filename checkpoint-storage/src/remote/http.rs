@@ -11,22 +11,38 @@ use state_api::{Error, Result};
 
 use crate::publish::ConditionalPublish;
 use crate::remote::pace::{LONGEST_WISH, Pace};
+use crate::remote::secrets::Secrets;
 use crate::remote::services::Place;
-use crate::remote::{RequestPolicy, Requests, StoreAccess};
+use crate::remote::{Pacing, RequestPolicy, Requests, StoreAccess};
 use crate::root::StoreRoot;
-use crate::store::OpendalStore;
+use crate::store::{OpendalStore, Uploads};
 
 /// Operations are bounded by their requests: a bound on open streams would let them wait for each other.
 const ANY_NUMBER_OF_OPERATIONS: usize = 1 << 20;
+
+/// What finds uploads that never ended, where opendal itself does not: made of the fields of the service, its operator and calls.
+pub(super) type FindUploads =
+    fn(&BTreeMap<String, String>, &Place, Calls) -> Result<Option<Arc<dyn Uploads>>>;
+
+/// What a request of our own to a store is made with.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    pub(super) transport: HttpTransporter,
+    pub(super) policy: RequestPolicy,
+    pub(super) pacing: Pacing,
+    pub(super) requests: Requests,
+    pub(super) secrets: Secrets,
+}
 
 /// Opens a service behind HTTP.
 pub(super) fn open_http<B: Builder>(
     fields: BTreeMap<String, String>,
     place: &Place,
     access: &StoreAccess,
+    find_uploads: Option<FindUploads>,
 ) -> Result<StoreRoot> {
     let secrets = access.options().secrets();
-    let operator = Operator::from_iter::<B>(fields).map_err(|e| {
+    let operator = Operator::from_iter::<B>(fields.clone()).map_err(|e| {
         Error::config("the store can't be opened with these options")
             .caused_by(super::secrets::ForeignError::new(&e, &secrets))
     })?;
@@ -39,11 +55,25 @@ pub(super) fn open_http<B: Builder>(
         pace,
         timeout: policy.timeout,
     };
+    let transport = HttpTransporter::new(transport);
+    let uploads = match find_uploads {
+        Some(find) => {
+            let calls = Calls {
+                transport: transport.clone(),
+                policy,
+                pacing: access.pacing().clone(),
+                requests: requests.clone(),
+                secrets: secrets.clone(),
+            };
+            find(&fields, place, calls)?
+        }
+        None => None,
+    };
     // One limit for both operators below.
     let limit = ConcurrentLimitLayer::new(ANY_NUMBER_OF_OPERATIONS)
         .with_http_concurrent_limit(policy.concurrent);
     let operator = operator
-        .with_context(OperationContext::new().with_http_transport(HttpTransporter::new(transport)))
+        .with_context(OperationContext::new().with_http_transport(transport))
         .layer(timeouts(&policy))
         .layer(limit);
     // Not under the retries: a create-if-absent that is repeated after an uncertain outcome would find its own object.
@@ -55,7 +85,8 @@ pub(super) fn open_http<B: Builder>(
         Some(access.runtime().clone()),
     )
     .with_parts(policy.part_len, policy.concurrent_parts)
-    .with_secrets(secrets);
+    .with_secrets(secrets)
+    .with_uploads(uploads);
     Ok(StoreRoot::new(Arc::new(objects), Arc::new(publish), &place.url).with_requests(requests))
 }
 
@@ -88,7 +119,10 @@ pub(super) fn retries(
 fn client() -> HttpTransporter {
     // An error says that there is a choice already.
     drop(rustls::crypto::ring::default_provider().install_default());
-    HttpTransporter::new(ReqwestTransport::default())
+    let transport = ReqwestTransport::default();
+    // Assuming a role takes a request that opendal makes by the client of the process.
+    HttpTransporter::install_default(transport.clone());
+    HttpTransporter::new(transport)
 }
 
 /// Counts requests, and holds them back while the store asks for patience.

@@ -13,6 +13,8 @@ mod options;
 mod pace;
 mod policy;
 mod requests;
+#[cfg(feature = "s3")]
+mod s3_uploads;
 pub(crate) mod secrets;
 mod services;
 

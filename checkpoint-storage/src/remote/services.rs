@@ -188,6 +188,10 @@ fn build(
 ) -> Result<StoreRoot> {
     #[cfg(feature = "http")]
     use super::http::open_http;
+    #[cfg(feature = "s3")]
+    if feature == "s3" {
+        check_s3(&fields)?;
+    }
     let mut set = |name: &str, value: &str| {
         fields.insert(name.to_owned(), value.to_owned());
     };
@@ -204,13 +208,18 @@ fn build(
                 "enable_virtual_host_style",
                 if in_path { "false" } else { "true" },
             );
-            open_http::<opendal::services::S3>(fields, place, access)
+            open_http::<opendal::services::S3>(
+                fields,
+                place,
+                access,
+                Some(super::s3_uploads::find_uploads),
+            )
         }
         #[cfg(feature = "gcs")]
         "gcs" => {
             set("bucket", &place.authority);
             set("root", &place.path);
-            open_http::<opendal::services::Gcs>(fields, place, access)
+            open_http::<opendal::services::Gcs>(fields, place, access, None)
         }
         #[cfg(feature = "azblob")]
         "azblob" => {
@@ -230,19 +239,19 @@ fn build(
                     .entry("endpoint".into())
                     .or_insert_with(|| format!("https://{account}.{domain}"));
             }
-            open_http::<opendal::services::Azblob>(fields, place, access)
+            open_http::<opendal::services::Azblob>(fields, place, access, None)
         }
         #[cfg(feature = "oss")]
         "oss" => {
             set("bucket", &place.authority);
             set("root", &place.path);
-            open_http::<opendal::services::Oss>(fields, place, access)
+            open_http::<opendal::services::Oss>(fields, place, access, None)
         }
         #[cfg(feature = "cos")]
         "cos" => {
             set("bucket", &place.authority);
             set("root", &place.path);
-            open_http::<opendal::services::Cos>(fields, place, access)
+            open_http::<opendal::services::Cos>(fields, place, access, None)
         }
         #[cfg(feature = "hdfs")]
         "hdfs" => super::hdfs::open_hdfs(fields, place, access),
@@ -250,6 +259,31 @@ fn build(
             "service {other} is compiled in, but nothing opens it"
         ))),
     }
+}
+
+/// Names the option that is missing, before opendal looks elsewhere for what was said in part.
+#[cfg(feature = "s3")]
+fn check_s3(fields: &BTreeMap<String, String>) -> Result<()> {
+    let has = |name: &str| fields.contains_key(name);
+    let missing = |option: &'static str, why: &str| {
+        Err(Error::config(format!("{option} is not set{why}")).with("option", option))
+    };
+    match (has("access_key_id"), has("secret_access_key")) {
+        (true, false) => return missing("s3.secret-key", ", but s3.access-key is"),
+        (false, true) => return missing("s3.access-key", ", but s3.secret-key is"),
+        (false, false) if has("session_token") => {
+            return missing("s3.access-key", ", but s3.session-token is");
+        }
+        _ => {}
+    }
+    let in_environment = |name: &str| std::env::var_os(name).is_some();
+    if !has("region") && !in_environment("AWS_REGION") && !in_environment("AWS_DEFAULT_REGION") {
+        return missing(
+            "s3.region",
+            ", nor is AWS_REGION (any word will do for a server without regions)",
+        );
+    }
+    Ok(())
 }
 
 #[cfg(not(feature = "remote"))]

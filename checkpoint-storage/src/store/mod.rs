@@ -6,17 +6,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use state_api::Result;
+use state_api::{Error, Result};
 
 mod local;
 mod memory;
 mod opendal;
+mod uploads;
 
 pub use local::LocalStore;
 pub(crate) use local::{LocalFolder, io_error, parent, sync_folder};
 pub use memory::MemoryStore;
 pub use opendal::OpendalStore;
 pub(crate) use opendal::{Failure, on_runtime};
+pub use uploads::OpenUpload;
+#[cfg(feature = "http")]
+pub(crate) use uploads::Uploads;
 
 /// Something that a store holds as long as an operation on an object may still run, even if nobody waits for it.
 ///
@@ -109,6 +113,25 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// `NotFound`; `Retryable` when the store fails.
     fn held(&self, _path: &str) -> BoxFuture<'_, Result<Held>> {
         Box::pin(std::future::ready(Ok(Held::Unknown)))
+    }
+
+    /// Returns the uploads below a folder, at any depth, that were neither completed nor given up; `None` where a store has
+    /// none or can't tell.
+    ///
+    /// # Errors
+    /// `Config` when access is denied; `Retryable` when the store fails.
+    fn open_uploads(&self, _folder: &str) -> BoxFuture<'_, Result<Option<Vec<OpenUpload>>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Frees the parts of an open upload, whose writer then fails; an object that an upload became is never touched.
+    ///
+    /// # Errors
+    /// `Unsupported` where a store has no uploads; `Retryable` when the parts are still there.
+    fn give_up_upload(&self, upload: &OpenUpload) -> BoxFuture<'_, Result<()>> {
+        let error =
+            Error::unsupported("the store has no uploads in parts").with("object", &upload.path);
+        Box::pin(std::future::ready(Err(error)))
     }
 }
 

@@ -11,6 +11,8 @@ use tokio::runtime::Handle;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Lease, ObjectStore, ObjectWriter, StoreEntry};
+#[cfg(feature = "http")]
+use super::{OpenUpload, Uploads};
 use crate::remote::secrets::{ForeignError, Secrets};
 
 /// Bytes that are read at a time to compare an object with what was written.
@@ -26,6 +28,8 @@ pub struct OpendalStore {
     runtime: Option<Handle>,
     parts: Option<Parts>,
     secrets: Secrets,
+    #[cfg(feature = "http")]
+    uploads: Option<std::sync::Arc<dyn Uploads>>,
 }
 
 /// How a long object is uploaded.
@@ -44,6 +48,8 @@ impl OpendalStore {
             runtime,
             parts: None,
             secrets: Secrets::default(),
+            #[cfg(feature = "http")]
+            uploads: None,
         }
     }
 
@@ -59,6 +65,12 @@ impl OpendalStore {
     #[cfg(feature = "http")]
     pub(crate) fn with_secrets(self, secrets: Secrets) -> Self {
         Self { secrets, ..self }
+    }
+
+    /// Sets what finds uploads in parts that never ended.
+    #[cfg(feature = "http")]
+    pub(crate) fn with_uploads(self, uploads: Option<std::sync::Arc<dyn Uploads>>) -> Self {
+        Self { uploads, ..self }
     }
 
     /// Returns the operator.
@@ -266,6 +278,23 @@ impl ObjectStore for OpendalStore {
     fn sync_folder(&self, _folder: &str) -> BoxFuture<'_, Result<()>> {
         // Services answer a delete when it is done.
         async { Ok(()) }.boxed()
+    }
+
+    #[cfg(feature = "http")]
+    fn open_uploads(&self, folder: &str) -> BoxFuture<'_, Result<Option<Vec<OpenUpload>>>> {
+        let Some(uploads) = &self.uploads else {
+            return async { Ok(None) }.boxed();
+        };
+        let found = on_runtime(self.runtime.clone(), uploads.open_below(folder));
+        async move { Ok(Some(found.await?)) }.boxed()
+    }
+
+    #[cfg(feature = "http")]
+    fn give_up_upload(&self, upload: &OpenUpload) -> BoxFuture<'_, Result<()>> {
+        match &self.uploads {
+            Some(uploads) => on_runtime(self.runtime.clone(), uploads.give_up(upload)),
+            None => async { Err(Error::unsupported("the store can't give up uploads")) }.boxed(),
+        }
     }
 }
 

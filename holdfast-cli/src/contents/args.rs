@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::failure::EXIT_CODES;
+use crate::stores::{StoreArgs, TargetStoreArgs};
 
 /// The checkpoint that a command reads.
 #[derive(Debug, Args)]
@@ -15,6 +16,8 @@ pub(crate) struct SourceArgs {
     /// Folder for what is put aside while it is read [default: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) local_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
 }
 
 /// How entries are written.
@@ -97,6 +100,8 @@ pub(crate) struct TargetArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) stores: TargetStoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -299,4 +304,6 @@ pub(crate) struct BootstrapArgs {
     /// Folder for what is put aside [default: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) local_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
 }

@@ -26,10 +26,11 @@ pub(crate) fn run_bootstrap(args: &BootstrapArgs) -> std::result::Result<(), Fai
     let io = io_runtime()?;
     let progress = Steps::new();
     interruptible(&io, &progress, async {
+        let access = args.stores.access(io.handle())?;
         let toolbox = toolbox(io.handle(), args.local_dir.as_deref(), &progress)?;
         let (job, operators) = match &args.like {
             Some(path) => {
-                let found = crate::run::find(path, io.handle()).await?;
+                let found = crate::run::find(path, &access).await?;
                 let source = CheckpointSource::new(found, [], toolbox.clone());
                 let mut operators = NewOperator::like(&source)?;
                 for operator in &mut operators {
@@ -43,7 +44,7 @@ pub(crate) fn run_bootstrap(args: &BootstrapArgs) -> std::result::Result<(), Fai
             Some(id) => JobId::new(id)?,
             None => job,
         };
-        let target = begin(&args.target, Attempt(1), io.handle()).await?;
+        let target = begin(&args.target, Attempt(1), &access).await?;
         let path = shown(target.root().url());
         let mut building = Bootstrap::new(&toolbox, job, operators)?;
         let take = &mut |row| building.row(&row);

@@ -1,12 +1,11 @@
 //! Commands that write a new checkpoint out of another one.
-use checkpoint_storage::{CheckpointMetadata, StoreRoot};
+use checkpoint_storage::{CheckpointMetadata, StoreAccess, StoreRoot};
 use checkpoint_tools::{
     CheckpointSource, Edit, EditReport, NewCheckpoint, RescaledOperator, Row, convert, edit,
     rescale,
 };
 use serde_json::json;
 use state_api::{Attempt, MaxParallelism, Result};
-use tokio::runtime::Handle;
 
 use super::args::{ConvertArgs, EditArgs, RescaleArgs, TargetArgs};
 use super::opened::{interruptible, open};
@@ -17,22 +16,22 @@ use crate::inspect::{Table, io_runtime};
 use crate::run::shown;
 use crate::terminal::{self, bytes, counted, grouped};
 
-/// Begins the new checkpoint that the command line names.
+/// Begins the new checkpoint that the command line names; `source` is how the one that is read is reached.
 pub(super) async fn begin(
     args: &TargetArgs,
     attempt: Attempt,
-    io: &Handle,
+    source: &StoreAccess,
 ) -> Result<NewCheckpoint> {
-    let root = StoreRoot::open(&args.to, io.clone())?;
+    let root = StoreRoot::open(&args.to, args.stores.access(source)?)?;
     NewCheckpoint::begin(root, attempt).await
 }
 
 async fn begin_beside(
     args: &TargetArgs,
     source: &CheckpointSource,
-    io: &Handle,
+    access: &StoreAccess,
 ) -> Result<(NewCheckpoint, String)> {
-    let target = begin(args, source.metadata().attempt, io).await?;
+    let target = begin(args, source.metadata().attempt, access).await?;
     let path = shown(target.root().url());
     Ok((target, path))
 }
@@ -67,8 +66,9 @@ pub(crate) fn run_convert(args: &ConvertArgs) -> std::result::Result<(), Failure
     let io = io_runtime()?;
     let progress = Steps::new();
     interruptible(&io, &progress, async {
-        let source = open(&args.source, io.handle(), &progress).await?;
-        let (target, path) = begin_beside(&args.target, &source, io.handle()).await?;
+        let access = args.source.stores.access(io.handle())?;
+        let source = open(&args.source, &access, &progress).await?;
+        let (target, path) = begin_beside(&args.target, &source, &access).await?;
         let metadata = convert(&source, target).await?;
         progress.clear();
         written(&metadata, &path, args.target.json, json!({}), "")
@@ -84,8 +84,9 @@ pub(crate) fn run_rescale(args: &RescaleArgs) -> std::result::Result<(), Failure
     let io = io_runtime()?;
     let progress = Steps::new();
     interruptible(&io, &progress, async {
-        let source = open(&args.source, io.handle(), &progress).await?;
-        let (target, path) = begin_beside(&args.target, &source, io.handle()).await?;
+        let access = args.source.stores.access(io.handle())?;
+        let source = open(&args.source, &access, &progress).await?;
+        let (target, path) = begin_beside(&args.target, &source, &access).await?;
         let (metadata, report) = rescale(&source, target, now).await?;
         progress.clear();
         let more = json!({ "operators": report.iter().map(rescaled_json).collect::<Vec<_>>() });
@@ -142,8 +143,9 @@ pub(crate) fn run_edit(args: &EditArgs) -> std::result::Result<(), Failure> {
     let io = io_runtime()?;
     let progress = Steps::new();
     interruptible(&io, &progress, async {
-        let source = open(&args.source, io.handle(), &progress).await?;
-        let (target, path) = begin_beside(&args.target, &source, io.handle()).await?;
+        let access = args.source.stores.access(io.handle())?;
+        let source = open(&args.source, &access, &progress).await?;
+        let (target, path) = begin_beside(&args.target, &source, &access).await?;
         let (metadata, report) = edit(&source, target, &changes).await?;
         progress.clear();
         let more = json!({

@@ -19,13 +19,15 @@ pub(crate) fn run_diff(args: &DiffArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
     let progress = Steps::beside_rows(args.entries);
     let states = interruptible(&io, &progress, async {
-        let before = open(&args.source, io.handle(), &progress).await?;
+        let access = args.source.stores.access(io.handle())?;
+        let before = open(&args.source, &access, &progress).await?;
         let other = SourceArgs {
             checkpoint: args.other.clone(),
             allow_root: args.source.allow_root.clone(),
             local_dir: args.source.local_dir.clone(),
+            stores: args.source.stores.clone(),
         };
-        let after = open(&other, io.handle(), &progress).await?;
+        let after = open(&other, &access, &progress).await?;
         let options = DiffOptions {
             ignores_times: args.values_only,
         };

@@ -20,7 +20,8 @@ pub(crate) fn dump(args: &DumpArgs) -> std::result::Result<(), Failure> {
     let io = io_runtime()?;
     let progress = Steps::beside_rows(args.output.is_none());
     interruptible(&io, &progress, async {
-        let source = open(&args.source, io.handle(), &progress).await?;
+        let access = args.source.stores.access(io.handle())?;
+        let source = open(&args.source, &access, &progress).await?;
         let mut selection = Selection::all();
         for uid in &args.operator {
             selection = selection.operator(uid);

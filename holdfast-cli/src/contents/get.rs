@@ -20,7 +20,8 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
     let progress = Steps::beside_rows(true);
     interruptible(&io, &progress, async {
-        let source = open(&args.source, io.handle(), &progress).await?;
+        let access = args.source.stores.access(io.handle())?;
+        let source = open(&args.source, &access, &progress).await?;
         let state = source.state(&args.state)?;
         let mut query = KeyQuery::parse(&state, &args.key)?;
         if let Some(text) = &args.namespace {

@@ -2,7 +2,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use checkpoint_storage::StoreRoot;
+use checkpoint_storage::{StoreAccess, StoreRoot};
 #[cfg(feature = "rocksdb")]
 use checkpoint_tools::StoreFormat;
 use checkpoint_tools::{ChangesFormat, CheckpointSource, Formats, Toolbox};
@@ -52,15 +52,15 @@ fn formats() -> Result<Formats> {
 /// Finds the checkpoint that the command line names.
 pub(crate) async fn open(
     args: &SourceArgs,
-    io: &Handle,
+    access: &StoreAccess,
     progress: &Arc<Steps>,
 ) -> Result<CheckpointSource> {
-    let found = crate::run::find(&args.checkpoint, io).await?;
+    let found = crate::run::find(&args.checkpoint, access).await?;
     let roots = args.allow_root.iter();
     let roots: Vec<StoreRoot> = roots
-        .map(|url| StoreRoot::open(url, io.clone()))
+        .map(|url| StoreRoot::open(url, access))
         .collect::<Result<_>>()?;
-    let toolbox = toolbox(io, args.local_dir.as_deref(), progress)?;
+    let toolbox = toolbox(access.runtime(), args.local_dir.as_deref(), progress)?;
     Ok(CheckpointSource::new(found, roots, toolbox))
 }
 

@@ -25,7 +25,7 @@ struct Job {
 /// When the folder is missing or can't be read.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
-    let root = StoreRoot::open(&args.folder, io.handle().clone())?;
+    let root = StoreRoot::open(&args.folder, args.stores.access(io.handle())?)?;
     check_folder(&root)?;
     let jobs = io.block_on(jobs_in(&root))?;
     if args.json {

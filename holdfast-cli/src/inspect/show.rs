@@ -20,7 +20,8 @@ use crate::terminal::{self, bytes, counted, grouped};
 /// When there is none, or it is damaged: then the error names object and operator.
 pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
-    let found = io.block_on(find(&args.checkpoint, io.handle()))?;
+    let access = args.stores.access(io.handle())?;
+    let found = io.block_on(find(&args.checkpoint, access))?;
     let report = match args.verify {
         true => Some(io.block_on(verify(&found, []))?),
         false => None,

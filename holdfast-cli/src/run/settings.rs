@@ -10,6 +10,7 @@ use runtime_core::{ExecutionSettings, RestoreFrom};
 use state_api::{BackendFactory, BackendRegistry, Error, Result};
 
 use crate::args::{ClaimMode as ClaimFlag, Retain, RunArgs};
+use crate::stores::split_setting;
 
 /// What `--checkpoints` and `--config` and the rest come to.
 pub(crate) struct Settings {
@@ -132,10 +133,8 @@ fn configuration(args: &RunArgs) -> Result<Configuration> {
         None => Configuration::new(),
     };
     for setting in &args.set {
-        let (option, value) = setting
-            .split_once('=')
-            .ok_or_else(|| Error::config(format!("-D {setting}: it reads -D OPTION=VALUE")))?;
-        all.set_from(option.trim(), value.trim(), "-D")?;
+        let (option, value) = split_setting(setting, "-D")?;
+        all.set_from(option, value, "-D")?;
     }
     let mut set = |option: &str, value: Option<String>, flag: &str| match value {
         Some(value) => all.set_from(option, value, flag).map(drop),

@@ -1,6 +1,7 @@
 use clap::Args;
 
 use crate::failure::EXIT_CODES;
+use crate::stores::{StoreArgs, TargetStoreArgs};
 
 /// What a folder may be, for `--help`.
 const PATHS: &str = "\
@@ -34,6 +35,8 @@ pub(crate) struct VerifyArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -67,6 +70,8 @@ pub(crate) struct GcArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -99,4 +104,8 @@ pub(crate) struct CopyArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+    #[command(flatten)]
+    pub(crate) target_stores: TargetStoreArgs,
 }

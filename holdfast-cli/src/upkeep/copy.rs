@@ -15,14 +15,15 @@ use crate::terminal::{self, bytes, counted};
 /// When it is damaged, the folder holds something else, or a store fails.
 pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
-    let handle = io.handle().clone();
-    let roots = open_roots(&args.root, &handle)?;
-    let target = StoreRoot::open(args.target.trim_end_matches('/'), handle.clone())?;
+    let access = args.stores.access(io.handle())?;
+    let roots = open_roots(&args.root, &access)?;
+    let to = args.target_stores.access(&access)?;
+    let target = StoreRoot::open(args.target.trim_end_matches('/'), to)?;
     let (found, report) = until_interrupted(
         io,
         "interrupted: the copy is not complete, run it again to go on where it stopped",
         async {
-            let found = find(&args.checkpoint, &handle).await?;
+            let found = find(&args.checkpoint, &access).await?;
             let progress = Progress::in_bytes("copying");
             let options = CopyOptions {
                 concurrency: usize::from(args.concurrency),

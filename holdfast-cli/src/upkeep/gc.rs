@@ -1,10 +1,9 @@
 use checkpoint_storage::{
-    Fate, GcOptions, GcReport, LeftBeside, Liveness, Place, StoreRoot, Unreferenced, Why,
-    collect_garbage, left_beside, survey,
+    Fate, GcOptions, GcReport, LeftBeside, Liveness, Place, StoreAccess, StoreRoot, Unreferenced,
+    Why, collect_garbage, left_beside, survey,
 };
 use serde_json::{Value, json};
 use state_api::{Error, ErrorKind};
-use tokio::runtime::Handle;
 
 use super::args::GcArgs;
 use super::until_interrupted;
@@ -20,11 +19,11 @@ use crate::terminal::{self, bytes, counted};
 /// When a job runs, a checkpoint is damaged, the store fails, or there is no job.
 pub(crate) fn gc(args: &GcArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
-    let handle = io.handle().clone();
+    let access = args.stores.access(io.handle())?;
     let (reports, beside) = until_interrupted(
         io,
         "interrupted: what is deleted is deleted, run it again for the rest",
-        collect(args, &handle),
+        collect(args, &access),
     )?;
     let text = if args.json {
         format!("{}\n", as_json(&reports, &beside))
@@ -40,8 +39,11 @@ pub(crate) fn gc(args: &GcArgs) -> Result<(), Failure> {
     outcome(&reports)
 }
 
-async fn collect(args: &GcArgs, io: &Handle) -> Result<(Vec<GcReport>, Vec<LeftBeside>), Failure> {
-    let root = match Place::find(&args.path, io).await? {
+async fn collect(
+    args: &GcArgs,
+    access: &StoreAccess,
+) -> Result<(Vec<GcReport>, Vec<LeftBeside>), Failure> {
+    let root = match Place::find(&args.path, access).await? {
         Place::Folder(root) => root,
         Place::Checkpoint(found) => {
             return Err(Failure::usage(format!(
@@ -69,7 +71,7 @@ async fn collect(args: &GcArgs, io: &Handle) -> Result<(Vec<GcReport>, Vec<LeftB
         return Err(error.with("path", shown(root.url())).into());
     }
     let progress = Progress::in_pieces("deleting");
-    let opener = |url: &str| StoreRoot::open(url, io.clone());
+    let opener = |url: &str| StoreRoot::open(url, access);
     let options = GcOptions {
         dry_run: args.dry_run,
         take_over: args.take_over,
@@ -239,6 +241,12 @@ fn as_text(report: &GcReport, dry_run: bool) -> String {
             report.foreign.join(", ")
         ));
     }
+    if let Some(error) = &report.uploads_unseen {
+        out.push_str(&format!(
+            "  not known whether uploads in parts were left: {}\n",
+            plain(error)
+        ));
+    }
     for error in &report.stopped {
         out.push_str(&format!("  {}\n", plain(error)));
     }
@@ -252,6 +260,7 @@ fn why(found: &Unreferenced) -> String {
         Why::NotOf(id) => format!("checkpoint {id} does not refer to it, nor does another"),
         Why::OfNone => "no checkpoint refers to it".into(),
         Why::Temporary => "a write that was cut off".into(),
+        Why::NeverUploaded => "an upload in parts that never ended".into(),
         Why::Superseded => "a later attempt has a higher number".into(),
         Why::LeftByClaimer(id) => format!("checkpoint {id} was claimed and deleted in part"),
     }
@@ -287,6 +296,7 @@ fn as_json(reports: &[GcReport], beside: &[LeftBeside]) -> Value {
         Why::NotOf(_) => "not of its checkpoint",
         Why::OfNone => "of no checkpoint",
         Why::Temporary => "temporary",
+        Why::NeverUploaded => "unfinished upload",
         Why::Superseded => "superseded",
         Why::LeftByClaimer(_) => "left by claimer",
     };
@@ -328,6 +338,7 @@ fn as_json(reports: &[GcReport], beside: &[LeftBeside]) -> Value {
             "marks": report.marks,
             "unreferenced": report.unreferenced.iter().map(|found| json!({
                 "object": found.path,
+                "upload": found.upload,
                 "bytes": found.len,
                 "why": word(found),
                 "fate": fate(found),
@@ -337,6 +348,7 @@ fn as_json(reports: &[GcReport], beside: &[LeftBeside]) -> Value {
                 },
             })).collect::<Vec<_>>(),
             "foreign": report.foreign,
+            "uploads_unseen": report.uploads_unseen.as_ref().map(plain),
         })).collect::<Vec<_>>(),
         "beside": beside.iter().map(|left| json!({
             "path": shown(&left.folder),

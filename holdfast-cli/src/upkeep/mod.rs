@@ -10,8 +10,8 @@ pub(crate) use verify::verify;
 
 use std::future::Future;
 
-use checkpoint_storage::StoreRoot;
-use tokio::runtime::{Handle, Runtime};
+use checkpoint_storage::{StoreAccess, StoreRoot};
+use tokio::runtime::Runtime;
 
 use crate::failure::{Exit, Failure};
 
@@ -42,7 +42,7 @@ fn until_interrupted<T>(
 ///
 /// # Errors
 /// `Config` when one can't be opened.
-fn open_roots(urls: &[String], io: &Handle) -> Result<Vec<StoreRoot>, Failure> {
-    let opened = urls.iter().map(|url| StoreRoot::open(url, io.clone()));
+fn open_roots(urls: &[String], access: &StoreAccess) -> Result<Vec<StoreRoot>, Failure> {
+    let opened = urls.iter().map(|url| StoreRoot::open(url, access));
     Ok(opened.collect::<Result<_, _>>()?)
 }

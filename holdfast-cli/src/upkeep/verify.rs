@@ -1,10 +1,9 @@
 use checkpoint_storage::{
-    Affected, CheckpointState, DamagedObject, METADATA_NAME, Place, StoreRoot, StoredCheckpoint,
-    Verification, VerifyOptions, survey, verify_checkpoints,
+    Affected, CheckpointState, DamagedObject, METADATA_NAME, Place, StoreAccess, StoreRoot,
+    StoredCheckpoint, Verification, VerifyOptions, survey, verify_checkpoints,
 };
 use serde_json::{Value, json};
 use state_api::{Error, ErrorKind};
-use tokio::runtime::Handle;
 
 use super::args::VerifyArgs;
 use super::{open_roots, until_interrupted};
@@ -38,11 +37,11 @@ struct Subject {
 /// When something is damaged, could not be read, or there is nothing to verify.
 pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
-    let handle = io.handle().clone();
-    let named = open_roots(&args.root, &handle)?;
+    let access = args.stores.access(io.handle())?;
+    let named = open_roots(&args.root, &access)?;
     let (subject, report, alternative) =
         until_interrupted(io, "interrupted: nothing was changed", async {
-            let mut subject = subject(&args.path, &handle).await?;
+            let mut subject = subject(&args.path, &access).await?;
             subject.roots.extend(named);
             let (report, alternative) = check(&subject, usize::from(args.concurrency)).await;
             Ok((subject, report, alternative))
@@ -101,9 +100,9 @@ fn outcome(subject: &Subject, report: &Verification) -> Result<(), Failure> {
 }
 
 /// Finds the checkpoints under a path.
-async fn subject(path: &str, io: &Handle) -> Result<Subject, Failure> {
+async fn subject(path: &str, access: &StoreAccess) -> Result<Subject, Failure> {
     let mut subject = Subject::default();
-    let root = match Place::find(path, io).await {
+    let root = match Place::find(path, access).await {
         Ok(Place::Checkpoint(found)) => {
             // What shares nothing with others has no siblings to fall back on.
             if found.own.url() != found.folder.url() {
@@ -121,7 +120,7 @@ async fn subject(path: &str, io: &Handle) -> Result<Subject, Failure> {
                 state: "damaged",
                 reason: Some(plain(&error)),
             });
-            if let Ok(Place::Folder(above)) = Place::find(above(path), io).await {
+            if let Ok(Place::Folder(above)) = Place::find(above(path), access).await {
                 subject.others = complete_in(&above).await?;
             }
             return Ok(subject);
