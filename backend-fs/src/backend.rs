@@ -11,8 +11,9 @@ use state_api::{
     LoadTables, RestoreContext, Result, Snapshot, SnapshotKind, SnapshotRequest, StateSummary,
 };
 
+use crate::background::BackgroundBases;
 use crate::chain::Chain;
-use crate::rewrite::Rewrite;
+use crate::rewrite::{Rewrite, WrittenBase};
 use crate::snapshot::{Offer, StreamSnapshot, metas};
 use crate::{FORMAT, FsConfig, NAME};
 
@@ -49,40 +50,53 @@ impl ChangeStreams {
     /// Creates the strategy of one subtask.
     #[must_use]
     pub fn new(config: FsConfig, cx: &BackendContext) -> Self {
+        let backend_id: Arc<str> = format!("{}-{}", cx.operator, cx.subtask.index).into();
         Self {
             config,
             format: FORMAT.into(),
-            backend_id: format!("{}-{}", cx.operator, cx.subtask.index).into(),
+            rewrite: Rewrite::new(BackgroundBases::of(Arc::clone(&backend_id))),
+            backend_id,
             range: cx.range,
             bases: Bases::new(),
-            rewrite: Rewrite::default(),
             pending: BTreeSet::new(),
             latest: None,
         }
     }
 
-    /// Returns the number of bases that could not be written in the background. Each was tried again later.
+    /// Returns what becomes of the bases that are written in the background, to be looked at later.
     #[must_use]
-    pub fn failed_bases(&self) -> u64 {
-        self.rewrite.failures()
+    pub fn background_bases(&self) -> BackgroundBases {
+        self.rewrite.reported().clone()
     }
 
-    /// Returns what a checkpoint goes on top of, with the changes since then; `None` if it must hold everything.
-    fn build_upon(
-        &self,
-        tables: &mut dyn FrozenTables,
-    ) -> Option<(Arc<Chain>, Box<dyn FrozenChanges>)> {
+    /// Returns what a checkpoint goes on top of; `None` if it must hold everything.
+    fn build_upon(&self, tables: &mut dyn FrozenTables) -> Option<Upon> {
         let mut upon = |chain: Arc<Chain>| {
             let changes = tables.changes(chain.cut)?;
             chain.carries(&changes.states()).then_some((chain, changes))
         };
-        let rewritten = self.rewrite.written().and_then(&mut upon);
-        if rewritten.is_none() {
+        if let Some(new_base) = self.rewrite.written() {
+            if let Some((chain, changes)) = upon(Arc::clone(&new_base.chain)) {
+                return pays(&*changes).then_some(Upon {
+                    chain,
+                    changes,
+                    new_base: Some(new_base),
+                });
+            }
             // Written of states that are others by now.
             self.rewrite.discard();
         }
-        let (chain, changes) = rewritten.or_else(|| upon(self.bases.base()?))?;
-        pays(&*changes).then_some((chain, changes))
+        let base = self.bases.base()?;
+        // Bases fail in the background, or take for ever: now it is for the checkpoint to fail, or to wait.
+        if base.is_overlong(&self.config) {
+            return None;
+        }
+        let (chain, changes) = upon(base)?;
+        pays(&*changes).then_some(Upon {
+            chain,
+            changes,
+            new_base: None,
+        })
     }
 
     fn handle(&self, checkpoint: CheckpointId, states: Vec<StateSummary>) -> IncrementalHandle {
@@ -113,28 +127,26 @@ impl ChangeStreams {
             cut: checkpoint,
             files: Vec::new(),
             states: Vec::new(),
+            base_cut: checkpoint,
             base_ms: Some(request.now_ms),
         };
-        let Some((upon, changes)) = upon else {
-            // A base that was written meanwhile is older than this one.
-            self.rewrite.discard();
+        let Some(upon) = upon else {
+            // Whatever is written in the background stays until this one is complete.
             return StreamSnapshot {
                 handle: self.handle(checkpoint, tables.states()),
                 source: StreamSource::Base(tables),
-                offer: Some(self.offer(chain)),
+                offer: Some(self.offer(chain, None)),
                 draft: None,
             };
         };
-        let mut handle = self.handle(checkpoint, changes.states());
-        handle.shared.clone_from(&upon.files);
-        let is_new = self
-            .rewrite
-            .written()
-            .is_some_and(|base| Arc::ptr_eq(&base, &upon));
+        let mut handle = self.handle(checkpoint, upon.changes.states());
+        handle.shared.clone_from(&upon.chain.files);
+        let is_new = upon.new_base.is_some();
         if is_new {
-            handle.new_bytes = upon.files.iter().map(|file| file.bytes.len()).sum();
+            let files = upon.chain.files.iter();
+            handle.new_bytes = files.map(|file| file.bytes.len()).sum();
         }
-        let is_due = upon.is_outweighed(&self.config, request.now_ms) && !is_new;
+        let is_due = upon.chain.is_outweighed(&self.config, request.now_ms) && !is_new;
         let draft = match is_due {
             true => self.rewrite.begin(
                 tables,
@@ -145,22 +157,33 @@ impl ChangeStreams {
             ),
             false => None,
         };
-        chain.base_ms = upon.base_ms.or(chain.base_ms);
+        chain.base_cut = upon.chain.base_cut;
+        chain.base_ms = upon.chain.base_ms.or(chain.base_ms);
         StreamSnapshot {
             handle,
-            source: StreamSource::Changes(changes),
-            offer: Some(self.offer(chain)),
+            source: StreamSource::Changes(upon.changes),
+            offer: Some(self.offer(chain, upon.new_base)),
             draft,
         }
     }
 
-    fn offer(&self, chain: Chain) -> Offer {
+    fn offer(&self, chain: Chain, new_base: Option<Arc<WrittenBase>>) -> Offer {
         Offer {
             bases: self.bases.clone(),
             rewrite: self.rewrite.clone(),
             chain,
+            new_base,
         }
     }
+}
+
+/// What a checkpoint goes on top of.
+struct Upon {
+    chain: Arc<Chain>,
+    /// What changed since its cut.
+    changes: Box<dyn FrozenChanges>,
+    /// Its base, if that was written in the background and is in no complete checkpoint.
+    new_base: Option<Arc<WrittenBase>>,
 }
 
 /// Returns whether changes are less than everything.
@@ -233,6 +256,7 @@ impl LiveSnapshots for ChangeStreams {
                         cut: CheckpointId(0),
                         files: one.shared.clone(),
                         states: metas(one),
+                        base_cut: CheckpointId(0),
                         base_ms: None,
                     })
                 }
@@ -246,7 +270,7 @@ impl LiveSnapshots for ChangeStreams {
         true
     }
 
-    fn builds_on(&self) -> Option<CheckpointId> {
+    fn needs_changes_since(&self) -> Option<CheckpointId> {
         let confirmed = self.bases.base().map(|chain| chain.cut);
         // Changes since the cut of a base that is being written are needed once it is.
         let rewritten = self.rewrite.cut();

@@ -1,3 +1,4 @@
+use managed_state::format::chain_bytes;
 use state_api::{CheckpointId, NamedHandle, StateMeta, StateSummary};
 
 use crate::FsConfig;
@@ -11,25 +12,27 @@ pub(crate) struct Chain {
     pub(crate) files: Vec<NamedHandle>,
     /// The states in it: their changes are of the same types.
     pub(crate) states: Vec<StateMeta>,
+    /// The cut of the base; 0 for one that was restored.
+    pub(crate) base_cut: CheckpointId,
     /// Wall-clock time of the base's cut in milliseconds; `None` if it is not known.
     pub(crate) base_ms: Option<i64>,
 }
 
 impl Chain {
-    fn bytes(&self) -> (u64, u64) {
-        let mut lens = self.files.iter().map(|file| file.bytes.len());
-        (lens.next().unwrap_or(0), lens.sum())
-    }
-
     /// Returns whether another stream of changes can go on top: there is a base, and no state changed its type since.
     pub(crate) fn carries(&self, states: &[StateSummary]) -> bool {
         let is_there = |meta: &StateMeta| states.iter().any(|state| state.meta == *meta);
         !self.files.is_empty() && self.states.iter().all(is_there)
     }
 
+    /// Returns whether there are so many streams that no more may go on top.
+    pub(crate) fn is_overlong(&self, config: &FsConfig) -> bool {
+        self.files.len() > 2 * config.max_streams + 1
+    }
+
     /// Returns whether the next base is due.
     pub(crate) fn is_outweighed(&self, config: &FsConfig, now_ms: i64) -> bool {
-        let (base, changes) = self.bytes();
+        let (base, changes) = chain_bytes(&self.files);
         if changes == 0 {
             return false;
         }
@@ -57,6 +60,7 @@ mod tests {
             cut: CheckpointId(1),
             files: lens.iter().map(file).collect(),
             states: Vec::new(),
+            base_cut: CheckpointId(1),
             base_ms: Some(1_000),
         }
     }

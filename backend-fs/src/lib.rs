@@ -15,16 +15,19 @@
 //! | --- | --- |
 //! | `config` | options, read from text |
 //! | `backend` | the factory and the strategy behind it |
+//! | `background` | what became of the bases that were written in the background |
 //! | `chain` | the objects of a checkpoint that others build upon, and when the next base is due |
 //! | `rewrite` | the base that is written in the background |
 //! | `snapshot` | the async part |
 mod backend;
+mod background;
 mod chain;
 mod config;
 mod rewrite;
 mod snapshot;
 
 pub use backend::{ChangeStreams, FsBackend};
+pub use background::BackgroundBases;
 pub use config::FsConfig;
 
 use std::sync::Arc;

@@ -1,20 +1,24 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use managed_state::changes::{StreamSource, write_stream};
+use managed_state::format::{MAX_CHAIN_INLINE, Placement};
 use state_api::{
-    CancelToken, CheckpointId, CheckpointStorage, FrozenTables, NamedHandle, PersistContext, Scope,
-    StateHandle,
+    CancelToken, CheckpointId, CheckpointStorage, Error, FrozenTables, NamedHandle, PersistContext,
+    Result, Scope, StateHandle,
 };
 
+use crate::background::BackgroundBases;
 use crate::chain::Chain;
 
 /// The base that is written in the background, until a complete checkpoint has it.
 ///
 /// Until the handles of a checkpoint have it, it is nobody's but ours to remove. From then on it is the coordinator's. Should that
 /// checkpoint be given up, the base is left alone: it may be gone by then.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Rewrite {
     shared: Arc<Mutex<Shared>>,
+    reported: BackgroundBases,
 }
 
 #[derive(Default)]
@@ -24,22 +28,44 @@ struct Shared {
     cancel: CancelToken,
     /// The subtask is gone: what comes out is not wanted.
     is_closed: bool,
-    /// Bases that could not be written.
-    failures: u64,
+    /// Bases that were begun.
+    begun: u64,
 }
 
 #[derive(Default)]
 enum State {
     #[default]
     Nothing,
-    /// Out of what was frozen at this cut.
-    Writing(CheckpointId),
+    Writing {
+        /// What is written was frozen then.
+        cut: CheckpointId,
+        /// How many had been begun before it.
+        number: u64,
+    },
     Written {
-        chain: Arc<Chain>,
+        base: Arc<WrittenBase>,
         /// The checkpoints whose handles have it.
         offered_in: Vec<CheckpointId>,
-        storage: Arc<dyn CheckpointStorage>,
     },
+}
+
+/// A base that was written in the background. Whoever goes on top of it holds it; if all let go before a checkpoint's handles
+/// have it, it is removed.
+pub(crate) struct WrittenBase {
+    pub(crate) chain: Arc<Chain>,
+    storage: Arc<dyn CheckpointStorage>,
+    is_offered: AtomicBool,
+}
+
+impl Drop for WrittenBase {
+    fn drop(&mut self) {
+        if !*self.is_offered.get_mut() {
+            let objects = self.chain.files.iter();
+            objects
+                .filter_map(|file| file.bytes.object())
+                .for_each(|object| self.storage.discard(object));
+        }
+    }
 }
 
 /// Frozen tables of which the next base is to be made. Dropped, it gives the claim to write it back.
@@ -51,42 +77,80 @@ pub(crate) struct Draft {
 /// The right to write a base, given back unless the base is written.
 struct Claim {
     rewrite: Rewrite,
-    storage: Option<Arc<dyn CheckpointStorage>>,
     chain: Chain,
-    is_written: bool,
+    number: u64,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// Its checkpoint is not written yet.
+    NotBegun,
+    /// Cancelled, or dropped with the executor.
+    Unfinished,
+    Failed(Error),
+    /// `None` for a base without entries.
+    Written(Option<WrittenBase>),
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut self.outcome, Outcome::NotBegun);
         let mut shared = self.rewrite.lock();
-        shared.state = State::Nothing;
-        let Some(storage) = self.storage.take() else {
-            return;
-        };
-        if !self.is_written {
-            shared.failures += 1;
-        } else if shared.is_closed {
-            remove(&self.chain, &*storage);
-        } else if !self.chain.files.is_empty() {
-            shared.state = State::Written {
-                chain: Arc::new(self.chain.clone()),
-                offered_in: Vec::new(),
-                storage,
-            };
+        let is_wanted = !shared.is_closed
+            && matches!(shared.state, State::Writing { number, .. } if number == self.number);
+        if is_wanted {
+            shared.state = State::Nothing;
+        }
+        let cut = self.chain.cut;
+        match outcome {
+            Outcome::Written(Some(base)) if is_wanted => {
+                shared.state = State::Written {
+                    base: Arc::new(base),
+                    offered_in: Vec::new(),
+                };
+                drop(shared);
+                self.rewrite.reported.written();
+            }
+            // What is not wanted is removed as the outcome is dropped, when nothing is locked any more.
+            unwanted => {
+                drop(shared);
+                match unwanted {
+                    Outcome::Failed(error) if is_wanted => {
+                        self.rewrite.reported.failed(cut, error);
+                    }
+                    Outcome::Unfinished if is_wanted => {
+                        let error = Error::cancelled("the executor dropped the work");
+                        self.rewrite.reported.failed(cut, error);
+                    }
+                    _ => {}
+                }
+            }
         }
     }
 }
 
 impl Rewrite {
+    /// Creates one that nothing is written for; what becomes of bases is reported.
+    pub(crate) fn new(reported: BackgroundBases) -> Self {
+        Self {
+            shared: Arc::default(),
+            reported,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn reported(&self) -> &BackgroundBases {
+        &self.reported
+    }
+
     /// Returns the base, to be built upon, if it is written.
-    pub(crate) fn written(&self) -> Option<Arc<Chain>> {
+    pub(crate) fn written(&self) -> Option<Arc<WrittenBase>> {
         match &self.lock().state {
-            State::Written { chain, .. } => Some(Arc::clone(chain)),
-            State::Nothing | State::Writing(_) => None,
+            State::Written { base, .. } => Some(Arc::clone(base)),
+            State::Nothing | State::Writing { .. } => None,
         }
     }
 
@@ -94,8 +158,8 @@ impl Rewrite {
     pub(crate) fn cut(&self) -> Option<CheckpointId> {
         match &self.lock().state {
             State::Nothing => None,
-            State::Writing(cut) => Some(*cut),
-            State::Written { chain, .. } => Some(chain.cut),
+            State::Writing { cut, .. } => Some(*cut),
+            State::Written { base, .. } => Some(base.chain.cut),
         }
     }
 
@@ -107,36 +171,42 @@ impl Rewrite {
         if !matches!(shared.state, State::Nothing) || shared.is_closed {
             return None;
         }
-        shared.state = State::Writing(chain.cut);
+        let number = shared.begun;
+        shared.begun += 1;
+        shared.cancel = CancelToken::new();
+        shared.state = State::Writing {
+            cut: chain.cut,
+            number,
+        };
         Some(Draft {
             tables,
             claim: Claim {
                 rewrite: self.clone(),
-                storage: None,
                 chain,
-                is_written: false,
+                number,
+                outcome: Outcome::NotBegun,
             },
         })
     }
 
     /// Learns that the handles of a checkpoint have the base: from now on it is not ours to remove.
-    pub(crate) fn offered(&self, checkpoint: CheckpointId, base: &NamedHandle) {
-        if let State::Written {
-            chain, offered_in, ..
-        } = &mut self.lock().state
-            && chain.files.first() == Some(base)
+    pub(crate) fn offered(&self, checkpoint: CheckpointId, upon: &Arc<WrittenBase>) {
+        upon.is_offered.store(true, Ordering::SeqCst);
+        if let State::Written { base, offered_in } = &mut self.lock().state
+            && Arc::ptr_eq(base, upon)
         {
             offered_in.push(checkpoint);
         }
     }
 
-    /// Learns what is built upon: if it is this base, it is a base as any other.
+    /// Learns what is built upon: if it is this base, it is a base as any other; if it is a newer one, this one is of no use.
     pub(crate) fn built_upon(&self, chain: &Chain) {
-        let mut shared = self.lock();
-        if let State::Written { chain: ours, .. } = &shared.state
-            && ours.files.first() == chain.files.first()
-        {
-            shared.state = State::Nothing;
+        let ours = match &self.lock().state {
+            State::Written { base, .. } => base.chain.files.first() == chain.files.first(),
+            State::Nothing | State::Writing { .. } => false,
+        };
+        if ours || self.cut().is_some_and(|cut| chain.base_cut > cut) {
+            self.discard();
         }
     }
 
@@ -150,69 +220,61 @@ impl Rewrite {
         }
     }
 
-    /// Lets go of a base that is of no use.
+    /// Lets go of a base: it goes, unless a checkpoint has it or is about to.
     pub(crate) fn discard(&self) {
         let mut shared = self.lock();
-        if let State::Written {
-            chain,
-            offered_in,
-            storage,
-        } = &shared.state
-        {
-            if offered_in.is_empty() {
-                remove(chain, &**storage);
-            }
-            shared.state = State::Nothing;
-        }
+        shared.cancel.cancel();
+        let state = std::mem::take(&mut shared.state);
+        drop(shared);
+        drop(state);
     }
 
-    /// Stops what is being written, and removes what nobody else knows of.
+    /// Stops what is being written, and lets go of what is.
     pub(crate) fn close(&self) {
-        let mut shared = self.lock();
-        shared.is_closed = true;
-        shared.cancel.cancel();
-        drop(shared);
+        self.lock().is_closed = true;
         self.discard();
     }
-
-    /// Returns the number of bases that could not be written.
-    pub(crate) fn failures(&self) -> u64 {
-        self.lock().failures
-    }
-}
-
-fn remove(chain: &Chain, storage: &dyn CheckpointStorage) {
-    let objects = chain.files.iter().filter_map(|file| file.bytes.object());
-    objects.for_each(|object| storage.discard(object));
 }
 
 impl Draft {
     /// Writes the base, beside everything else.
     pub(crate) fn start(self, cx: &PersistContext) {
         let Self { tables, mut claim } = self;
+        claim.outcome = Outcome::Unfinished;
         let own = PersistContext {
             cancel: claim.rewrite.lock().cancel.clone(),
             ..cx.clone()
         };
-        claim.storage = Some(Arc::clone(&cx.storage));
         cx.executor.spawn_io(Box::pin(async move {
             let source = StreamSource::Base(tables);
             // A failure harms nobody: the changes stay on top of the old base, and a later checkpoint tries again.
-            if let Ok(written) = write_stream(&own, Scope::Shared, source).await {
-                claim.written(written.map(|base| base.bytes));
-            }
+            let placement = Placement {
+                scope: Scope::Shared,
+                inline_at_most: MAX_CHAIN_INLINE,
+                is_for_later: true,
+            };
+            let written = write_stream(&own, placement, source).await;
+            claim.ended(written.map(|base| base.map(|base| base.bytes)), &own);
         }));
     }
 }
 
 impl Claim {
-    fn written(mut self, base: Option<StateHandle>) {
+    fn ended(mut self, base: Result<Option<StateHandle>>, cx: &PersistContext) {
         let cut = self.chain.cut;
-        let named = |bytes| NamedHandle {
-            name: format!("base-{cut}").into(),
-            bytes,
+        self.outcome = match base {
+            Err(error) => Outcome::Failed(error),
+            Ok(base) => Outcome::Written(base.map(|bytes| {
+                let name = format!("base-{cut}").into();
+                WrittenBase {
+                    chain: Arc::new(Chain {
+                        files: vec![NamedHandle { name, bytes }],
+                        ..self.chain.clone()
+                    }),
+                    storage: Arc::clone(&cx.storage),
+                    is_offered: AtomicBool::new(false),
+                }
+            })),
         };
-        self.chain.files = base.into_iter().map(named).collect();
-        self.is_written = true;
     }
 }

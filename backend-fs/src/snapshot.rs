@@ -1,12 +1,14 @@
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use managed_state::changes::{StreamSource, write_stream};
+use managed_state::format::ChainHandle;
 use state_api::{
-    Bases, IncrementalHandle, KeyedHandle, NamedHandle, PersistContext, Result, Scope, Snapshot,
-    StateMeta,
+    Bases, IncrementalHandle, KeyedHandle, PersistContext, Result, Snapshot, StateMeta,
 };
 
 use crate::chain::Chain;
-use crate::rewrite::{Draft, Rewrite};
+use crate::rewrite::{Draft, Rewrite, WrittenBase};
 
 /// The async part: one object, in a handle with those that it goes on top of.
 pub(crate) struct StreamSnapshot {
@@ -25,6 +27,8 @@ pub(crate) struct Offer {
     pub(crate) rewrite: Rewrite,
     /// Without the object that is still to be written.
     pub(crate) chain: Chain,
+    /// Held from the cut on: a base that was written in the background, which no complete checkpoint had then.
+    pub(crate) new_base: Option<Arc<WrittenBase>>,
 }
 
 impl Snapshot<Vec<KeyedHandle>> for StreamSnapshot {
@@ -40,36 +44,30 @@ impl StreamSnapshot {
     async fn write(self: Box<Self>, cx: PersistContext) -> Result<Vec<KeyedHandle>> {
         let Self {
             source,
-            mut handle,
+            handle,
             offer,
             draft,
         } = *self;
-        let (scope, files) = match &offer {
-            Some(_) => (Scope::Shared, &mut handle.shared),
-            None => (Scope::Exclusive, &mut handle.private),
-        };
+        let mut chain_handle = ChainHandle::new(handle, offer.is_none());
         let name = match &source {
             StreamSource::Base(_) => format!("base-{}", cx.checkpoint),
             StreamSource::Changes(_) => format!("changes-{}", cx.checkpoint),
         };
-        if let Some(written) = write_stream(&cx, scope, source).await? {
-            handle.new_bytes += written.bytes.len();
-            handle.states = written.states;
-            files.push(NamedHandle {
-                name: name.into(),
-                bytes: written.bytes,
-            });
+        let placement = chain_handle.placement();
+        if let Some(written) = write_stream(&cx, placement, source).await? {
+            chain_handle.handle_mut().states = written.states;
+            chain_handle.push(name, written.bytes);
         }
-        let is_empty = files.is_empty();
         if let Some(offer) = offer {
             let Offer {
                 bases,
                 rewrite,
                 mut chain,
+                new_base,
             } = offer;
-            chain.files.clone_from(&handle.shared);
-            chain.states = metas(&handle);
-            if let Some(base) = chain.files.first() {
+            chain.files.clone_from(&chain_handle.handle().shared);
+            chain.states = metas(chain_handle.handle());
+            if let Some(base) = &new_base {
                 rewrite.offered(cx.checkpoint, base);
             }
             bases.written(cx.checkpoint, chain);
@@ -77,10 +75,7 @@ impl StreamSnapshot {
         if let Some(draft) = draft {
             draft.start(&cx);
         }
-        Ok(match is_empty {
-            true => Vec::new(),
-            false => vec![KeyedHandle::Incremental(handle)],
-        })
+        Ok(chain_handle.into_handles())
     }
 }
 

@@ -306,6 +306,7 @@ macro_rules! __rules {
                 a_cancelled_snapshot_writes_nothing
                 a_snapshot_ends_when_the_executor_is_shut_down
                 a_memory_limit_refuses_the_write_alone
+                a_memory_limit_that_refuses_a_merge_leaves_its_sources
             }
         }
     };

@@ -22,6 +22,8 @@ pub(crate) struct ObjectStream {
     storage: Arc<Shared>,
     checkpoint: CheckpointId,
     scope: Scope,
+    /// The most bytes that are left in the handle.
+    inline_threshold: usize,
     buffer: Vec<u8>,
     position: u64,
     digest: DigestBuilder,
@@ -40,10 +42,12 @@ struct OpenObject {
 
 impl ObjectStream {
     pub(crate) fn new(storage: Arc<Shared>, checkpoint: CheckpointId, scope: Scope) -> Self {
+        let inline_threshold = storage.options.inline_threshold();
         Self {
             storage,
             checkpoint,
             scope,
+            inline_threshold,
             buffer: Vec::new(),
             position: 0,
             digest: DigestBuilder::new(),
@@ -81,7 +85,7 @@ impl ObjectStream {
     async fn append(&mut self, bytes: Bytes) -> Result<()> {
         self.position += bytes.len() as u64;
         let options = self.storage.options;
-        let stays_inline = self.position <= options.inline_threshold() as u64;
+        let stays_inline = self.position <= self.inline_threshold as u64;
         if bytes.len() >= options.write_buffer() && !stays_inline {
             self.spill().await?;
             return self.put(bytes).await;
@@ -141,7 +145,7 @@ impl ObjectStream {
         if self.position == 0 {
             return Ok(None);
         }
-        if self.open.is_none() && self.buffer.len() <= self.storage.options.inline_threshold() {
+        if self.open.is_none() && self.buffer.len() <= self.inline_threshold {
             return Ok(Some(StateHandle::Inline(
                 std::mem::take(&mut self.buffer).into(),
             )));
@@ -232,6 +236,11 @@ impl OpenObject {
 }
 
 impl CheckpointStream for ObjectStream {
+    fn inline_at_most(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.inline_threshold = self.inline_threshold.min(bytes);
+    }
+
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         async move {
             self.begin()?;
@@ -248,9 +257,7 @@ impl CheckpointStream for ObjectStream {
     fn flush(&mut self) -> BoxFuture<'_, Result<()>> {
         async move {
             self.begin()?;
-            let outcome = if self.open.is_some()
-                || self.buffer.len() > self.storage.options.inline_threshold()
-            {
+            let outcome = if self.open.is_some() || self.buffer.len() > self.inline_threshold {
                 self.spill().await
             } else {
                 Ok(())

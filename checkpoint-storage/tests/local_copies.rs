@@ -11,8 +11,8 @@ use backend_testkit::{Call, Fault, InlineExecutor, block_on};
 use bytes::Bytes;
 use checkpoint_storage::{LocalCopies, LocalCopyOptions, RestoringStorage, UuidSource};
 use state_api::{
-    CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, ObjectHandle, Result, Root, Scope,
-    StateHandle, Subtask, read_handle,
+    CheckpointId, CheckpointStorage, CheckpointStream, Error, ErrorKind, JobId, ObjectHandle,
+    Result, Root, Scope, StateHandle, Subtask, read_handle,
 };
 
 const SUBTASK: Subtask = Subtask {
@@ -243,6 +243,52 @@ fn k_701_only_the_copies_of_an_aborted_checkpoint_are_discarded() {
     let late = case.write(&copies, 2, &big(7));
     assert_eq!(copies.find(&late), None);
     assert_eq!(files(case.dir.path()).len(), 4);
+}
+
+/// A base that is written in the background takes longer than the checkpoint that it is written beside.
+#[test]
+fn the_copy_of_an_object_for_later_checkpoints_stays_until_one_has_it_or_it_is_discarded() {
+    let case = Case::new();
+    let copies = case.open();
+    let storage = copies.keeping(Arc::new(case.store.clone()), "count", SUBTASK);
+    let begin = |checkpoint, fill| {
+        let mut stream = storage.create(CheckpointId(checkpoint), Scope::Shared);
+        stream.for_later();
+        block_on(stream.write(big(fill).into())).unwrap();
+        stream
+    };
+    let end = |stream: Box<dyn CheckpointStream>| match block_on(stream.finish()).unwrap() {
+        Some(StateHandle::Object(object)) => object,
+        other => panic!("{other:?}"),
+    };
+    let is_kept = |object: &ObjectHandle| copies.find(object).is_some();
+    // Begun beside the first, whole when the second is confirmed and the first is out of question.
+    let stream = begin(1, 1);
+    copies.confirm(CheckpointId(2));
+    let base = end(stream);
+    copies.confirm(CheckpointId(3));
+    copies.abort(CheckpointId(4));
+    assert!(is_kept(&base));
+    assert!(!case.read(&copies, &base).1, "the copy is read");
+    // The fifth has it: from now on it goes as others do.
+    copies.acked(CheckpointId(5), [&base]);
+    copies.confirm(CheckpointId(5));
+    assert!(is_kept(&base));
+    copies.confirm(CheckpointId(6));
+    assert!(!is_kept(&base));
+    // One that no checkpoint takes up: until it is discarded, or until the next one.
+    let unwanted = end(begin(7, 2));
+    assert!(is_kept(&unwanted));
+    storage.discard(&unwanted);
+    assert!(!is_kept(&unwanted));
+    let (forgotten, next) = (end(begin(7, 3)), end(begin(8, 4)));
+    assert_eq!((is_kept(&forgotten), is_kept(&next)), (false, true));
+    assert_eq!(files(case.dir.path()).len(), 1);
+    // Begun, and whole after the end of the job.
+    let stream = begin(9, 5);
+    copies.dispose();
+    end(stream);
+    assert!(files(case.dir.path()).is_empty());
 }
 
 #[test]

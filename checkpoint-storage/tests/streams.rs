@@ -133,6 +133,27 @@ fn k_462_exactly_the_threshold_is_inline_and_one_byte_more_is_an_object() {
 }
 
 #[test]
+fn what_is_told_to_be_inline_at_most_makes_the_threshold_lower_and_never_higher() {
+    for (told, len, is_inline) in [
+        (0, 1, false),
+        (99, 100, false),
+        (100, 100, true),
+        (u64::MAX, 1000, true),
+        (u64::MAX, 1001, false),
+    ] {
+        let store = MemoryStore::new();
+        let storage = storage(&StoreRoot::memory(&store, "t"), options(1000, 4096));
+        let mut stream = storage.create(CHECKPOINT, Scope::Shared);
+        stream.inline_at_most(told);
+        now(stream.write(body(len))).unwrap();
+        now(stream.flush()).unwrap();
+        let handle = now(stream.finish()).unwrap().unwrap();
+        assert_eq!(handle.object().is_none(), is_inline, "{len} of {told}");
+        assert_eq!(handle.len(), len as u64);
+    }
+}
+
+#[test]
 fn k_463_the_position_counts_every_byte_written() {
     let storage = storage(
         &StoreRoot::memory(&MemoryStore::new(), "t"),

@@ -31,7 +31,8 @@ pub trait FrozenTables: Send {
 
     /// Returns the changes since the cut of an earlier checkpoint, 0 for what was restored; `None` unless all tables know them.
     ///
-    /// They share what is frozen with these tables, and are to be encoded before a group of these is.
+    /// They share what is frozen with these tables, and are to be encoded before a group of these is. They may be asked for
+    /// since several cuts, to choose; of all results one may be encoded, which lets go of what the others share.
     fn changes(&mut self, since: CheckpointId) -> Option<Box<dyn FrozenChanges>>;
 }
 
@@ -128,10 +129,11 @@ pub trait LiveSnapshots {
         false
     }
 
-    /// Returns the checkpoint whose cut the next one will ask for the changes since, if there is one, 0 for what was restored.
+    /// Returns the checkpoint since whose cut changes are still needed, the oldest of those that later ones may go on top of; 0 for
+    /// what was restored, `None` if none are.
     ///
     /// Asked for after each notice: the tables forget what changed before it.
-    fn builds_on(&self) -> Option<CheckpointId> {
+    fn needs_changes_since(&self) -> Option<CheckpointId> {
         None
     }
 

@@ -104,6 +104,19 @@ pub trait CheckpointStream: Send {
         let _ = file;
     }
 
+    /// Says how many bytes may stay inline at most: more become an object, where there are objects at all.
+    ///
+    /// To be said before the first byte, of what the handles of many checkpoints will repeat.
+    fn inline_at_most(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Says that the object is for the handles of later checkpoints, not for that of the one it is written beside.
+    ///
+    /// To be said before the first byte. Where copies are kept on local disk, that of the object stays until the handles of a
+    /// checkpoint have it or it is [discarded](CheckpointStorage::discard).
+    fn for_later(&mut self) {}
+
     /// Appends bytes.
     ///
     /// # Errors

@@ -338,3 +338,53 @@ pub fn a_memory_limit_refuses_the_write_alone(setup: &Setup) {
     }
     job.at(&0, |at, (_, list)| at.list(list).clear());
 }
+
+/// A merge of namespaces that a memory limit refuses leaves the sources and the target as they were. (K-077)
+pub fn a_memory_limit_that_refuses_a_merge_leaves_its_sources(setup: &Setup) {
+    let setup = setup.clone().memory_limit(256 * 1024);
+    let register = |states: &mut States<u32>| {
+        Ok((
+            states.list::<String, u32>("list")?,
+            states.reducing::<u64, u32>("sum", |a: &u64, b| Ok(a + b))?,
+        ))
+    };
+    let mut job = setup.start_at(1, register).unwrap();
+    job.at(&0, |at, (list, sum)| {
+        for namespace in 1..4_u32 {
+            at.list_in(list, &namespace).push(format!("{namespace}"))?;
+            at.reducing_in(sum, &namespace).add(namespace.into())?;
+        }
+        Ok(())
+    });
+    let is_full = (1..5_000).any(|key| {
+        let pushed = job.try_at(&key, |at, (list, _)| {
+            at.list_in(list, &1).push("x".repeat(1_000))
+        });
+        pushed.is_err()
+    });
+    let lists = job.try_at(&0, |at, (list, _)| at.merge_lists(list, &1, &[2, 3]));
+    let sums = job.try_at(&0, |at, (_, sum)| at.merge_reducing(sum, &1, &[2, 3]));
+    let states = job.at(&0, |at, (list, sum)| {
+        let mut states = Vec::new();
+        for namespace in 1..4_u32 {
+            let elements = at.list_in(list, &namespace).get()?.concat();
+            states.push((elements, at.reducing_in(sum, &namespace).get()?));
+        }
+        Ok(states)
+    });
+    let state = |list: &str, sum| (list.to_owned(), sum);
+    if is_full {
+        assert_eq!(lists.unwrap_err().kind(), ErrorKind::LimitExceeded);
+        assert_eq!(sums.unwrap_err().kind(), ErrorKind::LimitExceeded);
+        let expected = [
+            state("1", Some(1)),
+            state("2", Some(2)),
+            state("3", Some(3)),
+        ];
+        assert_eq!(states, expected);
+    } else {
+        // A byte store accounts for its memory itself.
+        let merged = [state("123", Some(6)), state("", None), state("", None)];
+        assert_eq!(states, merged);
+    }
+}

@@ -174,6 +174,18 @@ struct CountingStream {
 }
 
 impl CheckpointStream for CountingStream {
+    fn inline_at_most(&mut self, bytes: u64) {
+        if let Some(inner) = &mut self.inner {
+            inner.inline_at_most(bytes);
+        }
+    }
+
+    fn for_later(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.for_later();
+        }
+    }
+
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         add(&self.counters.bytes_written, bytes.len() as u64);
         match &mut self.inner {

@@ -303,6 +303,14 @@ struct FaultyStream {
 }
 
 impl CheckpointStream for FaultyStream {
+    fn inline_at_most(&mut self, bytes: u64) {
+        self.inner.inline_at_most(bytes);
+    }
+
+    fn for_later(&mut self) {
+        self.inner.for_later();
+    }
+
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         let fault = self.storage.count(Call::Write);
         Box::pin(async move {

@@ -94,6 +94,7 @@ impl CheckpointStorage for MemoryStorage {
         Box::new(MemoryStream {
             storage: self.clone(),
             folder,
+            inline_at_most: u64::MAX,
             bytes: Vec::new(),
         })
     }
@@ -166,10 +167,15 @@ impl ObjectReader for MemoryReader {
 struct MemoryStream {
     storage: MemoryStorage,
     folder: String,
+    inline_at_most: u64,
     bytes: Vec<u8>,
 }
 
 impl CheckpointStream for MemoryStream {
+    fn inline_at_most(&mut self, bytes: u64) {
+        self.inline_at_most = bytes;
+    }
+
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         self.bytes.extend_from_slice(&bytes);
         Box::pin(std::future::ready(Ok(())))
@@ -189,7 +195,8 @@ impl CheckpointStream for MemoryStream {
                 return Ok(None);
             }
             let bytes = Bytes::from(self.bytes);
-            if bytes.len() < self.storage.inline_below {
+            let may_stay = bytes.len() as u64 <= self.inline_at_most;
+            if bytes.len() < self.storage.inline_below && may_stay {
                 return Ok(Some(StateHandle::Inline(bytes)));
             }
             let number = self.storage.shared.created.fetch_add(1, Ordering::SeqCst);

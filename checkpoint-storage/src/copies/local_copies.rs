@@ -9,6 +9,7 @@ use state_api::{CheckpointId, CheckpointStorage, Error, Executor, JobId, ObjectH
 use super::copy_file::{copy_name, remove};
 use super::folder::CopyFolder;
 use super::keeping::KeepingStorage;
+use super::second_stream::Of;
 use crate::layout::checkpoint_folder;
 use crate::names::UuidSource;
 
@@ -76,8 +77,21 @@ struct State {
 struct Kept {
     path: PathBuf,
     len: u64,
-    /// Empty only for what was found and no checkpoint is known to use.
+    /// Empty only for what was found and no checkpoint is known to use, and for what is awaited.
     users: BTreeSet<CheckpointId>,
+    /// The subtask that wrote it for later checkpoints, of which none has it yet.
+    awaited_by: Option<Arc<str>>,
+}
+
+impl Kept {
+    fn is_wanted(&self) -> bool {
+        !self.users.is_empty() || self.awaited_by.is_some()
+    }
+
+    fn add_user(&mut self, checkpoint: CheckpointId) {
+        self.users.insert(checkpoint);
+        self.awaited_by = None;
+    }
 }
 
 impl LocalCopies {
@@ -111,8 +125,13 @@ impl LocalCopies {
             .flat_map(CopyFolder::scan)
             .collect::<Vec<_>>()
         {
-            let (path, len, users) = (copy.path, copy.len, BTreeSet::new());
-            state.copies.insert(copy.name, Kept { path, len, users });
+            let kept = Kept {
+                path: copy.path,
+                len: copy.len,
+                users: BTreeSet::new(),
+                awaited_by: None,
+            };
+            state.copies.insert(copy.name, kept);
         }
         let shared = Shared {
             options,
@@ -152,6 +171,7 @@ impl LocalCopies {
         state.warned_of_restore = false;
         let doomed = state.take_copies(|name, copy| {
             copy.users = checkpoint.into_iter().collect();
+            copy.awaited_by = None;
             !copy.users.is_empty() && named.contains(name)
         });
         drop(state);
@@ -185,7 +205,7 @@ impl LocalCopies {
         }
         for object in objects {
             if let Some(copy) = state.copies.get_mut(&copy_name(object)) {
-                copy.users.insert(checkpoint);
+                copy.add_user(checkpoint);
             }
         }
     }
@@ -201,7 +221,7 @@ impl LocalCopies {
         state.given_up = state.given_up.split_off(&checkpoint);
         let doomed = state.take_copies(|_, copy| {
             copy.users = copy.users.split_off(&checkpoint);
-            !copy.users.is_empty()
+            copy.is_wanted()
         });
         drop(state);
         self.remove(doomed);
@@ -218,7 +238,7 @@ impl LocalCopies {
             state.given_up.pop_first();
         }
         let doomed =
-            state.take_copies(|_, copy| !copy.users.remove(&checkpoint) || !copy.users.is_empty());
+            state.take_copies(|_, copy| !copy.users.remove(&checkpoint) || copy.is_wanted());
         drop(state);
         self.remove(doomed);
     }
@@ -270,12 +290,47 @@ impl LocalCopies {
     /// Returns where the copies of a checkpoint go; `None` if none are kept of it.
     pub(super) fn folder(&self, checkpoint: CheckpointId, task: &str) -> Option<PathBuf> {
         let state = self.lock();
-        if !state.takes(checkpoint) {
-            return None;
+        let takes = state.takes(checkpoint);
+        takes.then(|| state.folder(checkpoint, task))?
+    }
+
+    /// Returns where a copy goes; `None` if it is not kept.
+    pub(super) fn folder_of(&self, of: &Of) -> Option<PathBuf> {
+        let state = self.lock();
+        let takes = state.takes_of(of);
+        takes.then(|| state.folder(of.checkpoint, &of.task))?
+    }
+
+    /// Adds a copy that is whole; removes the file if it is not wanted any more.
+    ///
+    /// A subtask awaits one object at a time: what it awaited before goes.
+    pub(super) fn add_of(&self, of: &Of, object: &ObjectHandle, path: PathBuf) {
+        if !of.is_for_later {
+            return self.add(of.checkpoint, object, path);
         }
-        let turn = checkpoint.0.checked_rem(state.current.len() as u64)?;
-        let root = state.current.get(usize::try_from(turn).ok()?)?.path();
-        Some(root.join(task).join(checkpoint_folder(checkpoint)))
+        let mut state = self.lock();
+        if !state.takes_of(of) {
+            drop(state);
+            return self.remove(vec![path]);
+        }
+        let awaited_by = Some(Arc::clone(&of.task));
+        let doomed = state.take_copies(|_, copy| {
+            if copy.awaited_by != awaited_by {
+                return true;
+            }
+            copy.awaited_by = None;
+            copy.is_wanted()
+        });
+        let (len, users) = (object.len, BTreeSet::new());
+        let kept = Kept {
+            path,
+            len,
+            users,
+            awaited_by,
+        };
+        state.copies.insert(copy_name(object), kept);
+        drop(state);
+        self.remove(doomed);
     }
 
     /// Returns a name for a copy that is not whole yet.
@@ -290,7 +345,7 @@ impl LocalCopies {
             return false;
         }
         let copy = state.copies.get_mut(&copy_name(object));
-        copy.map(|copy| copy.users.insert(checkpoint)).is_some()
+        copy.map(|copy| copy.add_user(checkpoint)).is_some()
     }
 
     /// Adds a copy that is whole; removes the file if it is not wanted any more.
@@ -300,11 +355,16 @@ impl LocalCopies {
         let unwanted = if !state.takes(checkpoint) {
             Some(path)
         } else if let Some(copy) = state.copies.get_mut(&name) {
-            copy.users.insert(checkpoint);
+            copy.add_user(checkpoint);
             (copy.path != path).then_some(path)
         } else {
-            let (len, users) = (object.len, BTreeSet::from([checkpoint]));
-            state.copies.insert(name, Kept { path, len, users });
+            let kept = Kept {
+                path,
+                len: object.len,
+                users: BTreeSet::from([checkpoint]),
+                awaited_by: None,
+            };
+            state.copies.insert(name, kept);
             None
         };
         drop(state);
@@ -377,6 +437,20 @@ impl State {
     /// Returns whether copies may be kept for a checkpoint.
     fn takes(&self, checkpoint: CheckpointId) -> bool {
         !self.closed && Some(checkpoint) >= self.confirmed && !self.given_up.contains(&checkpoint)
+    }
+
+    /// As [`takes`](Self::takes); what is for later checkpoints outlives the one that it is written beside.
+    fn takes_of(&self, of: &Of) -> bool {
+        match of.is_for_later {
+            true => !self.closed,
+            false => self.takes(of.checkpoint),
+        }
+    }
+
+    fn folder(&self, checkpoint: CheckpointId, task: &str) -> Option<PathBuf> {
+        let turn = checkpoint.0.checked_rem(self.current.len() as u64)?;
+        let root = self.current.get(usize::try_from(turn).ok()?)?.path();
+        Some(root.join(task).join(checkpoint_folder(checkpoint)))
     }
 
     /// Takes out the copies that shall not stay, and returns their paths.

@@ -16,8 +16,18 @@ pub(super) struct CopyingStream {
     primary: Box<dyn CheckpointStream>,
     second: Second,
     copies: LocalCopies,
-    checkpoint: CheckpointId,
-    task: Arc<str>,
+    of: Of,
+}
+
+/// What a copy is kept for.
+#[derive(Clone)]
+pub(super) struct Of {
+    /// The checkpoint beside which the object is written.
+    pub(super) checkpoint: CheckpointId,
+    /// The folder of the subtask that writes it.
+    pub(super) task: Arc<str>,
+    /// Whether the object is for the handles of later checkpoints.
+    pub(super) is_for_later: bool,
 }
 
 /// The copy so far.
@@ -41,27 +51,24 @@ impl CopyingStream {
             primary,
             second: Second::Waiting(Vec::new()),
             copies,
-            checkpoint,
-            task,
+            of: Of {
+                checkpoint,
+                task,
+                is_for_later: false,
+            },
         }
     }
 }
 
 /// Appends to a copy.
-async fn append(
-    second: Second,
-    bytes: Bytes,
-    copies: &LocalCopies,
-    checkpoint: CheckpointId,
-    task: &str,
-) -> Result<Second> {
+async fn append(second: Second, bytes: Bytes, copies: &LocalCopies, of: &Of) -> Result<Second> {
     let part = match second {
         Second::Waiting(mut waiting) if waiting.len() + bytes.len() <= WAITING => {
             waiting.extend_from_slice(&bytes);
             return Ok(Second::Waiting(waiting));
         }
         Second::Waiting(waiting) => {
-            let Some(folder) = copies.folder(checkpoint, task) else {
+            let Some(folder) = copies.folder_of(of) else {
                 return Ok(Second::Gone);
             };
             let name = copies.part_name();
@@ -82,10 +89,9 @@ async fn complete(
     second: Second,
     object: &ObjectHandle,
     copies: &LocalCopies,
-    checkpoint: CheckpointId,
-    task: &str,
+    of: &Of,
 ) -> Result<()> {
-    let Some(folder) = copies.folder(checkpoint, task) else {
+    let Some(folder) = copies.folder_of(of) else {
         return Ok(());
     };
     let (name, part_name) = (copy_name(object), copies.part_name());
@@ -109,7 +115,7 @@ async fn complete(
     })
     .await
     .map_err(|e| e.with("object", object))?;
-    copies.add(checkpoint, object, path);
+    copies.add_of(of, object, path);
     Ok(())
 }
 
@@ -119,21 +125,30 @@ impl CheckpointStream for CopyingStream {
         self.primary.written_from(file);
     }
 
+    fn inline_at_most(&mut self, bytes: u64) {
+        self.primary.inline_at_most(bytes);
+    }
+
+    fn for_later(&mut self) {
+        self.of.is_for_later = true;
+        self.primary.for_later();
+    }
+
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         let Self {
             primary,
             second,
             copies,
-            checkpoint,
-            task,
+            of,
         } = self;
+        let of: &Of = of;
         let copies: &LocalCopies = copies;
         let copied = match std::mem::replace(second, Second::Gone) {
             stays @ (Second::File(_) | Second::Gone) => {
                 *second = stays;
                 return primary.write(bytes);
             }
-            so_far => append(so_far, bytes.clone(), copies, *checkpoint, task),
+            so_far => append(so_far, bytes.clone(), copies, of),
         };
         let written = primary.write(bytes);
         async move {
@@ -142,7 +157,7 @@ impl CheckpointStream for CopyingStream {
             written?;
             match copied {
                 Ok(copied) => *second = copied,
-                Err(error) => copies.not_kept(*checkpoint, error),
+                Err(error) => copies.not_kept(of.checkpoint, error),
             }
             Ok(())
         }
@@ -163,15 +178,14 @@ impl CheckpointStream for CopyingStream {
                 primary,
                 second,
                 copies,
-                checkpoint,
-                task,
+                of,
             } = *self;
             let handle = primary.finish().await?;
             if let Some(StateHandle::Object(object)) = &handle
                 && !matches!(second, Second::Gone)
-                && let Err(error) = complete(second, object, &copies, checkpoint, &task).await
+                && let Err(error) = complete(second, object, &copies, &of).await
             {
-                copies.not_kept(checkpoint, error);
+                copies.not_kept(of.checkpoint, error);
             }
             Ok(handle)
         }

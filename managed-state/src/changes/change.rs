@@ -10,7 +10,7 @@ const LIST_EDIT: u8 = 3;
 
 /// What became of one key of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
+pub enum EntryChange<'a> {
     /// The entry has this value now.
     Put(&'a [u8]),
     /// The entry is gone.
@@ -32,7 +32,7 @@ pub struct ListEdit<'a> {
     pub appended: &'a [u8],
 }
 
-impl<'a> Change<'a> {
+impl<'a> EntryChange<'a> {
     /// Reads a change out of the value of an entry.
     ///
     /// # Errors
@@ -60,28 +60,51 @@ impl<'a> Change<'a> {
     }
 }
 
-impl ListEdit<'_> {
-    /// Applies the edit to the value of a list.
-    ///
-    /// # Errors
-    /// `Corrupt` when the list has not the number of elements that it was said to have.
-    pub(super) fn apply(&self, list: &[u8]) -> Result<Vec<u8>> {
-        let (mut rest, mut count, mut kept) = (list, 0, list);
-        while !rest.is_empty() {
-            get_bytes(&mut rest)?;
-            count += 1;
-            if count == self.dropped {
-                kept = rest;
-            }
-        }
-        if count != self.before {
+/// Applies the edits of a list, oldest first, to its value. Each byte is read and copied once, however many edits there are.
+///
+/// # Errors
+/// `Corrupt` when the list has not the number of elements that an edit says it had.
+pub(super) fn apply_edits<'e, 'a: 'e>(
+    list: &[u8],
+    edits: impl Iterator<Item = &'e ListEdit<'a>> + Clone,
+) -> Result<Vec<u8>> {
+    // All that was taken off is taken off the front of what was ever in the list: an edit takes off only what is there by then.
+    let (mut count, mut dropped) = (elements(list)?, 0);
+    for edit in edits.clone() {
+        if count != edit.before || edit.dropped > count {
             return Err(Error::corrupt(format!(
                 "a change is of a list with {} elements, it has {count}",
-                self.before
+                edit.before
             )));
         }
-        Ok([kept, self.appended].concat())
+        count = count - edit.dropped + elements(edit.appended)?;
+        dropped += edit.dropped;
     }
+    let appended = edits.map(|edit| edit.appended);
+    let mut left = Vec::new();
+    let mut rest = std::iter::once(list).chain(appended);
+    for mut bytes in rest.by_ref() {
+        while dropped > 0 && !bytes.is_empty() {
+            get_bytes(&mut bytes)?;
+            dropped -= 1;
+        }
+        if dropped == 0 {
+            left.push(bytes);
+            break;
+        }
+    }
+    left.extend(rest);
+    Ok(left.concat())
+}
+
+/// Counts the elements of a list's value.
+fn elements(mut list: &[u8]) -> Result<u64> {
+    let mut count = 0;
+    while !list.is_empty() {
+        get_bytes(&mut list)?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Writes an entry that has a value now.
@@ -133,35 +156,93 @@ mod tests {
     #[test]
     fn a_list_edit_fits_one_length_only() {
         let list = b"\x01a\x00\x02bc";
-        let edit = |before, dropped| ListEdit {
-            before,
-            dropped,
-            appended: b"\x01d",
+        let apply = |before, dropped, list: &[u8]| {
+            let edit = ListEdit {
+                before,
+                dropped,
+                appended: b"\x01d",
+            };
+            apply_edits(list, [edit].iter())
         };
-        assert_eq!(edit(3, 0).apply(list).unwrap(), b"\x01a\x00\x02bc\x01d");
-        assert_eq!(edit(3, 2).apply(list).unwrap(), b"\x02bc\x01d");
-        assert_eq!(edit(3, 3).apply(list).unwrap(), b"\x01d");
-        assert_eq!(edit(0, 0).apply(b"").unwrap(), b"\x01d");
-        for wrong in [edit(2, 0), edit(4, 1)] {
-            assert_eq!(wrong.apply(list).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(apply(3, 0, list).unwrap(), b"\x01a\x00\x02bc\x01d");
+        assert_eq!(apply(3, 2, list).unwrap(), b"\x02bc\x01d");
+        assert_eq!(apply(3, 3, list).unwrap(), b"\x01d");
+        assert_eq!(apply(0, 0, b"").unwrap(), b"\x01d");
+        for (before, dropped) in [(2, 0), (4, 1), (3, 4)] {
+            let error = apply(before, dropped, list).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
         }
-        assert!(edit(3, 0).apply(&list[..5]).is_err());
+        assert!(apply(3, 0, &list[..5]).is_err());
+    }
+
+    #[test]
+    fn many_edits_give_what_they_give_one_after_the_other() {
+        // Lists of elements of 0, 1 and 2 bytes; edits that drop what came with the base, with edits before, and all.
+        let element = |n: u64| [vec![(n % 3) as u8], vec![b'x'; (n % 3) as usize]].concat();
+        let list = |from: u64, to: u64| (from..to).flat_map(element).collect::<Vec<_>>();
+        for drops in [
+            [0, 0, 0, 0],
+            [1, 2, 0, 3],
+            [4, 0, 2, 1],
+            [4, 3, 3, 3],
+            [0, 7, 0, 6],
+        ] {
+            let (mut from, mut to) = (0, 4);
+            let (mut appended, mut edits) = (Vec::new(), Vec::new());
+            for dropped in drops {
+                edits.push((to - from, dropped));
+                appended.push(list(to, to + 3));
+                (from, to) = (from + dropped, to + 3);
+            }
+            let edits: Vec<_> = edits
+                .iter()
+                .zip(&appended)
+                .map(|((before, dropped), appended)| ListEdit {
+                    before: *before,
+                    dropped: *dropped,
+                    appended,
+                })
+                .collect();
+            let edited = apply_edits(&list(0, 4), edits.iter()).unwrap();
+            assert_eq!(edited, list(from, to), "{drops:?}");
+            let error = apply_edits(&list(0, 4), edits.iter().skip(1)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{drops:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_copied_once_however_many_edits_there_are() {
+        let list = b"\x07element".repeat(100_000);
+        let edits: Vec<_> = (0..1_000)
+            .map(|n| ListEdit {
+                before: 100_000 + n,
+                dropped: 0,
+                appended: b"\x01e",
+            })
+            .collect();
+        // Walked and copied for each edit, these would be a hundred million elements and 800 MB.
+        let edited = apply_edits(&list, edits.iter()).unwrap();
+        assert_eq!(edited.len(), list.len() + 2_000);
+        assert_eq!(edited.capacity(), edited.len());
     }
 
     #[test]
     fn only_the_four_changes_are_read() {
-        assert_eq!(Change::read(b"\x00ab").unwrap(), Change::Put(b"ab"));
-        assert_eq!(Change::read(b"\x00").unwrap(), Change::Put(b""));
-        assert_eq!(Change::read(b"\x01").unwrap(), Change::Removed);
-        assert_eq!(Change::read(b"\x02").unwrap(), Change::Cleared);
+        assert_eq!(
+            EntryChange::read(b"\x00ab").unwrap(),
+            EntryChange::Put(b"ab")
+        );
+        assert_eq!(EntryChange::read(b"\x00").unwrap(), EntryChange::Put(b""));
+        assert_eq!(EntryChange::read(b"\x01").unwrap(), EntryChange::Removed);
+        assert_eq!(EntryChange::read(b"\x02").unwrap(), EntryChange::Cleared);
         let edit = ListEdit {
             before: 3,
             dropped: 1,
             appended: b"x",
         };
         assert_eq!(
-            Change::read(b"\x03\x03\x01x").unwrap(),
-            Change::ListEdit(edit)
+            EntryChange::read(b"\x03\x03\x01x").unwrap(),
+            EntryChange::ListEdit(edit)
         );
         for bad in [
             &b""[..],
@@ -172,7 +253,10 @@ mod tests {
             b"\x03\x01\x02",
             b"\x04",
         ] {
-            assert_eq!(Change::read(bad).unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(
+                EntryChange::read(bad).unwrap_err().kind(),
+                ErrorKind::Corrupt
+            );
         }
     }
 }

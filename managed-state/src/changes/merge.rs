@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use state_api::{Error, KeyGroup, Result};
 
-use super::change::{Change, ListEdit};
+use super::change::{EntryChange, ListEdit, apply_edits};
 use crate::format::{GroupReader, GroupWriter, Section, naming};
 
 /// The block of a key group in one object, and which states its columns are of.
@@ -45,8 +45,8 @@ pub fn merge_group(parts: &GroupParts, states: usize, out: &mut Vec<u8>) -> Resu
             let overlay = overlays.get_mut(state).ok_or_else(no_state)?;
             let mut entries = section.entries();
             while let Some((key, value)) = entries.next()? {
-                match Change::read(value)? {
-                    Change::Cleared => cleared.push((state, key)),
+                match EntryChange::read(value)? {
+                    EntryChange::Cleared => cleared.push((state, key)),
                     change => overlay.take(key, change)?,
                 }
             }
@@ -76,7 +76,7 @@ pub fn merge_group(parts: &GroupParts, states: usize, out: &mut Vec<u8>) -> Resu
                 match overlay.entries.get_mut(key) {
                     None => writer.entry(key, value),
                     Some(Overlaid::Edited(edits)) => {
-                        let list = apply(std::mem::take(edits), value)?;
+                        let list = apply_edits(value, edits.iter().rev())?;
                         writer.entry(key, &list);
                         overlay.entries.insert(key, Overlaid::Gone);
                     }
@@ -128,15 +128,6 @@ fn for_each_section<'p>(
     visit_all().map_err(|e| naming(e, &part.object))
 }
 
-/// Applies edits that come newest first.
-fn apply(edits: Vec<ListEdit<'_>>, value: &[u8]) -> Result<Vec<u8>> {
-    let mut list = None;
-    for edit in edits.iter().rev() {
-        list = Some(edit.apply(list.as_deref().unwrap_or(value))?);
-    }
-    Ok(list.unwrap_or_else(|| value.to_vec()))
-}
-
 /// What the changes say of one state.
 #[derive(Default)]
 struct Overlay<'a> {
@@ -167,28 +158,28 @@ impl<'a> Overlay<'a> {
     }
 
     /// Learns what a stream says of a key; newer ones came before.
-    fn take(&mut self, key: &'a [u8], change: Change<'a>) -> Result<()> {
+    fn take(&mut self, key: &'a [u8], change: EntryChange<'a>) -> Result<()> {
         if self.hides(key) {
             return Ok(());
         }
         match (self.entries.get_mut(key), change) {
-            (None, Change::Put(value)) => {
+            (None, EntryChange::Put(value)) => {
                 self.entries.insert(key, Overlaid::Is(value));
             }
-            (None, Change::ListEdit(edit)) => {
+            (None, EntryChange::ListEdit(edit)) => {
                 self.entries.insert(key, Overlaid::Edited(vec![edit]));
             }
-            (None, Change::Removed | Change::Cleared) => {
+            (None, EntryChange::Removed | EntryChange::Cleared) => {
                 self.entries.insert(key, Overlaid::Gone);
             }
-            (Some(Overlaid::Edited(edits)), Change::ListEdit(edit)) => edits.push(edit),
-            (Some(known @ Overlaid::Edited(_)), Change::Put(value)) => {
+            (Some(Overlaid::Edited(edits)), EntryChange::ListEdit(edit)) => edits.push(edit),
+            (Some(known @ Overlaid::Edited(_)), EntryChange::Put(value)) => {
                 let Overlaid::Edited(edits) = std::mem::replace(known, Overlaid::Gone) else {
                     return Ok(());
                 };
-                *known = Overlaid::Becomes(apply(edits, value)?);
+                *known = Overlaid::Becomes(apply_edits(value, edits.iter().rev())?);
             }
-            (Some(Overlaid::Edited(_)), Change::Removed | Change::Cleared) => {
+            (Some(Overlaid::Edited(_)), EntryChange::Removed | EntryChange::Cleared) => {
                 return Err(Error::corrupt("a change is of a list that was removed"));
             }
             (Some(Overlaid::Is(_) | Overlaid::Becomes(_) | Overlaid::Gone), _) => {}

@@ -7,7 +7,7 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `change` | one change as bytes: [`Change`] |
+//! | `change` | one change as bytes: [`EntryChange`] |
 //! | `stream` | the objects: [`write_stream`], and the index at their end |
 //! | `merge` | the block of a key group out of its block in the base and those in the streams: [`merge_group`] |
 //! | `restore` | [`restore_changes`], which reads the objects of a handle |
@@ -16,7 +16,7 @@ mod merge;
 mod restore;
 mod stream;
 
-pub use change::{Change, ListEdit};
+pub use change::{EntryChange, ListEdit};
 pub use merge::{GroupParts, Part, merge_group};
 pub use restore::restore_changes;
 pub use stream::{StreamIndex, StreamKind, StreamSource, WrittenStream, read_index, write_stream};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use state_api::wire::{expect_end, get_len, get_str, get_varint, put_bytes, put_varint};
 use state_api::{
     CancelToken, CheckpointStorage, Error, FrozenChanges, FrozenTables, GroupExtent, KeyGroup,
-    KeyGroupOffsets, KeyGroupRange, PersistContext, Result, Scope, StateHandle, StateSummary,
+    KeyGroupOffsets, KeyGroupRange, PersistContext, Result, StateHandle, StateSummary,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::format::{
-    CHANGES_MAGIC, ChunkWriter, HEADER_LEN, KEYED_MAGIC, check_header, header, upload,
+    CHANGES_MAGIC, ChunkWriter, HEADER_LEN, KEYED_MAGIC, Placement, check_header, header, upload,
 };
 
 /// Encoded bytes are handed on when so many are together.
@@ -110,15 +110,15 @@ pub struct WrittenStream {
 /// The source is encoded on a CPU thread and gone before the last bytes are uploaded.
 ///
 /// # Errors
-/// As [`upload`](crate::format::upload).
+/// As [`upload`].
 pub async fn write_stream(
     cx: &PersistContext,
-    scope: Scope,
+    placement: Placement,
     source: StreamSource,
 ) -> Result<Option<WrittenStream>> {
     let cancel = cx.cancel.clone();
     let encode = move |chunks: &mut ChunkWriter<_>| encode_stream(source, chunks, &cancel);
-    let written = upload(cx, scope, encode, |(blocks, _)| *blocks > 0).await?;
+    let written = upload(cx, placement, encode, |(blocks, _)| *blocks > 0).await?;
     Ok(written.map(|((_, states), bytes)| WrittenStream { bytes, states }))
 }
 

@@ -3,6 +3,7 @@
 //! The layout of every byte is in `docs/formats/canonical.md`. Live tables and byte stores write it alike, so a job moves
 //! between backends, and a snapshot is read by other tools with the metadata alone.
 mod canonical_writer;
+mod chain_handle;
 mod composite;
 mod elements;
 mod group_reader;
@@ -25,12 +26,13 @@ pub(crate) mod test_storage;
 mod tests;
 
 pub use canonical_writer::CanonicalWriter;
+pub use chain_handle::{ChainHandle, MAX_CHAIN_INLINE, chain_bytes};
 pub use composite::{CompositeLayout, group_end, group_of_prefix, put_group_prefix};
 pub use elements::{Elements, put_element, put_encoded_element, split_timestamp};
 pub use group_reader::{Entries, GroupReader, Section};
 pub use group_writer::GroupWriter;
 pub use header::{CANONICAL, HEADER_LEN};
-pub use persist::{FrozenTablesSnapshot, persist_groups, upload};
+pub use persist::{FrozenTablesSnapshot, Placement, persist_groups, upload};
 pub use pipe::ChunkWriter;
 pub use restore::{load_tables, open_columns, restore_groups, restore_into_store};
 pub use restore_store::restore_store;

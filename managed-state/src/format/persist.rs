@@ -4,8 +4,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either, select};
 use state_api::{
-    Error, FrozenTables, KeyGroupsHandle, KeyedHandle, PersistContext, Result, Scope, Snapshot,
-    StateHandle,
+    CheckpointStream, Error, FrozenTables, KeyGroupsHandle, KeyedHandle, PersistContext, Result,
+    Scope, Snapshot, StateHandle,
 };
 
 use super::pipe::{ChunkWriter, MEMORY_LIMIT, Piece, pipe};
@@ -73,6 +73,38 @@ pub(super) async fn persist_source(
     })])
 }
 
+/// Where an object goes and what it is for; by its scope alone, one of the checkpoint at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Who may refer to it.
+    pub scope: Scope,
+    /// Bytes that may be left in the handle.
+    pub inline_at_most: u64,
+    /// Whether it is for the handles of later checkpoints.
+    pub is_for_later: bool,
+}
+
+impl From<Scope> for Placement {
+    fn from(scope: Scope) -> Self {
+        Self {
+            scope,
+            inline_at_most: u64::MAX,
+            is_for_later: false,
+        }
+    }
+}
+
+impl Placement {
+    fn create(self, cx: &PersistContext) -> Box<dyn CheckpointStream> {
+        let mut stream = cx.storage.create(cx.checkpoint, self.scope);
+        stream.inline_at_most(self.inline_at_most);
+        if self.is_for_later {
+            stream.for_later();
+        }
+        stream
+    }
+}
+
 /// Runs an encoder on a CPU thread and writes what it sends to one object: the async part of a snapshot in any format.
 ///
 /// The encoder never waits for the store, so that frozen state is let go once it is encoded: what it owns is dropped before its
@@ -84,11 +116,12 @@ pub(super) async fn persist_source(
 /// storage. Nothing is left behind.
 pub async fn upload<T: Send + 'static>(
     cx: &PersistContext,
-    scope: Scope,
+    placement: impl Into<Placement>,
     encode: impl FnOnce(&mut ChunkWriter<T>) -> Result<T> + Send + 'static,
     keep: impl FnOnce(&T) -> bool,
 ) -> Result<Option<(T, StateHandle)>> {
     cx.cancel.check()?;
+    let placement: Placement = placement.into();
     let (mut writer, mut reader) = pipe(cx.spill_dir.clone(), MEMORY_LIMIT);
     cx.executor.spawn_cpu(Box::new(move || {
         // `encode` is consumed, so what it holds is gone when the end is reported.
@@ -96,7 +129,7 @@ pub async fn upload<T: Send + 'static>(
         writer.end(result);
     }));
     let work = pin!(async {
-        let mut stream = cx.storage.create(cx.checkpoint, scope);
+        let mut stream = placement.create(cx);
         let encoded = loop {
             match reader.next(cx).await {
                 Ok(Piece::Chunk(chunk)) => {

@@ -60,7 +60,7 @@ impl<P: Send + Sync + Clone + 'static> Increments<P> {
             }
         };
         let entries = states.iter().map(|(_, entries)| entries).sum();
-        let base = base.filter(|base| base.pays(changed, entries));
+        let base = base.filter(|base| base.carries_more(changed, entries));
         let summary = |(meta, entries): (StateMeta, u64)| StateSummary {
             entries: match meta.kind {
                 // A long list has several keys.

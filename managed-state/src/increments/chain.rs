@@ -1,5 +1,7 @@
 use state_api::NamedHandle;
 
+use crate::format::chain_bytes;
+
 /// Objects that a restore reads one after the other, at most.
 const LONGEST: usize = 16;
 
@@ -13,14 +15,13 @@ pub(super) struct Chain<P> {
 }
 
 impl<P> Chain<P> {
-    /// Returns whether another object of changes is better than one with all pairs, given how many keys changed and how many
+    /// Returns whether another object of changes goes on top rather than one with all pairs, given how many keys changed and how many
     /// there are.
     ///
     /// It is not if every other key changed, if the changes outweigh what they are changes of, or if a restore would read too
     /// many objects.
-    pub(super) fn pays(&self, changed: u64, entries: u64) -> bool {
-        let mut lens = self.files.iter().map(|file| file.bytes.len());
-        let full = lens.next().unwrap_or(0);
-        self.files.len() < LONGEST && lens.sum::<u64>() <= full && changed <= entries / 2
+    pub(super) fn carries_more(&self, changed: u64, entries: u64) -> bool {
+        let (full, changes) = chain_bytes(&self.files);
+        self.files.len() < LONGEST && changes <= full && changed <= entries / 2
     }
 }

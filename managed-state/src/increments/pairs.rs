@@ -116,8 +116,9 @@ enum Next<'a> {
 }
 
 /// Reads records out of bytes that come in pieces. They are proven at the end only.
-#[derive(Default)]
 pub(super) struct PairReader {
+    /// Bytes that are still to come.
+    to_come: u64,
     unread: Vec<u8>,
     has_header: bool,
     has_end: bool,
@@ -126,12 +127,26 @@ pub(super) struct PairReader {
 }
 
 impl PairReader {
+    /// Starts reading so many bytes.
+    pub(super) fn new(len: u64) -> Self {
+        Self {
+            to_come: len,
+            unread: Vec::new(),
+            has_header: false,
+            has_end: false,
+            checksum: Xxh3::new(),
+        }
+    }
+
     /// Takes a piece and hands on the records that are whole by now.
     pub(super) fn read(
         &mut self,
         piece: &[u8],
         mut take: impl FnMut(Record<'_>) -> Result<()>,
     ) -> Result<()> {
+        let too_many = || Error::corrupt("there are more bytes than were to come");
+        let to_come = self.to_come.checked_sub(piece.len() as u64);
+        self.to_come = to_come.ok_or_else(too_many)?;
         self.unread.extend_from_slice(piece);
         let mut input = self.unread.as_slice();
         if !self.has_header {
@@ -142,7 +157,7 @@ impl PairReader {
             (input, self.has_header) = (rest, true);
         }
         let mut before = self.unread.len() - input.len();
-        while let Some(found) = next(&mut input)? {
+        while let Some(found) = next(&mut input, self.to_come)? {
             if self.has_end {
                 return Err(Error::corrupt("the pairs go on after their end"));
             }
@@ -175,8 +190,8 @@ impl PairReader {
     }
 }
 
-/// Takes the next record off the input if all of it is there.
-fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Next<'a>>> {
+/// Takes the next record off the input if all of it is there; it must end before the bytes that are still to come do.
+fn next<'a>(input: &mut &'a [u8], to_come: u64) -> Result<Option<Next<'a>>> {
     let mut rest = *input;
     let Some(first) = varint(&mut rest)? else {
         return Ok(None);
@@ -186,11 +201,21 @@ fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Next<'a>>> {
         PUT => varint(&mut rest)?,
         _ => Some(0),
     };
-    let split = |bytes: &'a [u8], len: u64| bytes.split_at_checked(usize::try_from(len).ok()?);
-    let Some((key, rest)) = split(rest, first >> KIND_BITS) else {
+    let Some(value_len) = value_len else {
         return Ok(None);
     };
-    let Some((value, rest)) = value_len.and_then(|len| split(rest, len)) else {
+    let key_len = first >> KIND_BITS;
+    let is_within = key_len
+        .checked_add(value_len)
+        .is_some_and(|len| len <= to_come + rest.len() as u64);
+    if !is_within {
+        return Err(Error::corrupt("a pair does not end where the pairs do"));
+    }
+    let split = |bytes: &'a [u8], len: u64| bytes.split_at_checked(usize::try_from(len).ok()?);
+    let Some((key, rest)) = split(rest, key_len) else {
+        return Ok(None);
+    };
+    let Some((value, rest)) = split(rest, value_len) else {
         return Ok(None);
     };
     *input = rest;
@@ -230,7 +255,8 @@ mod tests {
     }
 
     fn read(pieces: std::slice::Chunks<'_, u8>) -> Result<Vec<String>> {
-        let mut reader = PairReader::default();
+        let len = pieces.clone().map(<[u8]>::len).sum::<usize>();
+        let mut reader = PairReader::new(len as u64);
         let mut records = Vec::new();
         for piece in pieces {
             reader.read(piece, |record| {
@@ -254,6 +280,22 @@ mod tests {
             let expected = ["in col", "k=vv", "-g", "=", "in opq", &last];
             assert_eq!(records, expected, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn a_length_that_goes_past_the_end_is_noticed_before_the_rest_is_read() {
+        // Of a key, of a value, and of both together: 1000 bytes are there.
+        let key = [&b"HFPAIRS\x01"[..], &[0x81 | 0x20, 0x7f]].concat();
+        let value = [&b"HFPAIRS\x01"[..], b"\x05\xff\x7fk"].concat();
+        let both = [&b"HFPAIRS\x01"[..], b"\xE1\x1F\xE8\x07"].concat();
+        let endless = [&b"HFPAIRS\x01"[..], b"\x05", &[0xff; 9], b"\x01k"].concat();
+        for start in [key, value, both, endless] {
+            let mut reader = PairReader::new(1_000);
+            let read = reader.read(&start, |_| Ok(()));
+            assert_eq!(read.unwrap_err().kind(), ErrorKind::Corrupt, "{start:?}");
+        }
+        let more = PairReader::new(7).read(b"HFPAIRS\x01", |_| Ok(()));
+        assert_eq!(more.unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
     #[test]

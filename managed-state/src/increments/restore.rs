@@ -57,7 +57,7 @@ struct Filling<'a> {
 impl Filling<'_> {
     async fn file(&mut self, file: &NamedHandle, cx: &RestoreContext) -> Result<()> {
         self.column = None;
-        let mut reader = PairReader::default();
+        let mut reader = PairReader::new(file.bytes.len());
         read_pieces(&*cx.storage, &file.bytes, |piece| {
             let mut batch = WriteBatch::default();
             reader.read(&piece, |record| self.take(record, &mut batch))?;

@@ -1,11 +1,9 @@
 use futures_util::future::BoxFuture;
-use state_api::{
-    Bases, IncrementalHandle, KeyedHandle, NamedHandle, PersistContext, Result, Scope, Snapshot,
-};
+use state_api::{Bases, IncrementalHandle, KeyedHandle, PersistContext, Result, Snapshot};
 
 use super::chain::Chain;
 use super::pairs::PairWriter;
-use crate::format::upload;
+use crate::format::{ChainHandle, upload};
 
 /// The async part: one object, in a handle with those that it builds upon.
 pub(super) struct PairsSnapshot<P, W> {
@@ -28,16 +26,13 @@ where
         cx: PersistContext,
     ) -> BoxFuture<'static, Result<Vec<KeyedHandle>>> {
         let Self {
-            mut handle,
+            handle,
             since,
             write,
             offer,
         } = *self;
         Box::pin(async move {
-            let (scope, files) = match &offer {
-                Some(_) => (Scope::Shared, &mut handle.shared),
-                None => (Scope::Exclusive, &mut handle.private),
-            };
+            let mut chain = ChainHandle::new(handle, offer.is_none());
             let what = if since.is_some() { "changes" } else { "full" };
             let cancel = cx.cancel.clone();
             let encode = move |chunks: &mut _| {
@@ -45,23 +40,15 @@ where
                 write(&mut pairs, since)?;
                 pairs.finish()
             };
-            if let Some((_, bytes)) = upload(&cx, scope, encode, |records| *records > 0).await? {
-                handle.new_bytes = bytes.len();
-                files.push(NamedHandle {
-                    name: format!("{what}-{}", cx.checkpoint).into(),
-                    bytes,
-                });
+            let written = upload(&cx, chain.placement(), encode, |records| *records > 0);
+            if let Some((_, bytes)) = written.await? {
+                chain.push(format!("{what}-{}", cx.checkpoint), bytes);
             }
-            let is_empty = files.is_empty();
             if let Some((bases, position)) = offer {
-                let files = handle.shared.clone();
+                let files = chain.handle().shared.clone();
                 bases.written(cx.checkpoint, Chain { position, files });
             }
-            Ok(if is_empty {
-                Vec::new()
-            } else {
-                vec![KeyedHandle::Incremental(handle)]
-            })
+            Ok(chain.into_handles())
         })
     }
 }

@@ -35,6 +35,8 @@ fn others<'a, N: PartialEq>(target: &N, sources: &'a [N]) -> Vec<&'a N> {
 }
 
 /// Moves the elements of the sources behind those of the target; expired ones are dropped, the others renewed.
+///
+/// A merge that fails leaves all of them as they were.
 pub(crate) fn merge_lists<'a, K, N, T, S>(
     slot: &mut TableSlot<K, N, ListForm<T, S>, ()>,
     at: Address<'a, K, N>,
@@ -48,38 +50,35 @@ where
     S: Stamped<T>,
 {
     let seed = slot.seed;
-    let mut merged: Vec<S> = Vec::new();
-    for source in others(at.namespace, sources) {
-        let (mut cell, _) = slot.cursor(beside(&at, key_hash, source, seed));
+    let elements = |slot: &mut TableSlot<K, N, ListForm<T, S>, ()>, at| {
+        let (cell, _) = slot.cursor(at);
         let now = cell.expiry.now::<T, S>();
-        if let Some(list) = cell.take() {
-            let live = list.iter().filter(|s| !cell.expiry.is_expired(*s, now));
-            merged.extend(live.map(|s| S::new(s.value().clone(), now)));
-        }
+        let list = cell.get().into_iter().flat_map(|list| list.iter());
+        let live = list.filter(|s| !cell.expiry.is_expired(*s, now));
+        live.map(|s| S::new(s.value().clone(), now))
+            .collect::<Vec<S>>()
+    };
+    let others = others(at.namespace, sources);
+    let mut merged = elements(slot, at);
+    for source in &others {
+        merged.append(&mut elements(slot, beside(&at, key_hash, source, seed)));
     }
     let (mut cell, _) = slot.cursor(at);
-    let now = cell.expiry.now::<T, S>();
-    let expiry = cell.expiry;
-    let mut list = Measured::<LiveList<S>, ListMark>::anew(cell.epoch());
-    for stored in cell
-        .get()
-        .into_iter()
-        .flat_map(|list| list.iter())
-        .filter(|s| !expiry.is_expired(*s, now))
-    {
-        let stored = S::new(stored.value().clone(), now);
-        let heap = heap_of(stored.value());
-        list.edit(|list| (list.push(stored), heap));
-    }
-    for stored in merged {
-        let heap = heap_of(stored.value());
-        list.edit(|list| (list.push(stored), heap));
-    }
-    if list.is_empty() {
+    if merged.is_empty() {
         cell.remove();
-        return Ok(());
+    } else {
+        let mut list = Measured::<LiveList<S>, ListMark>::anew(cell.epoch());
+        for stored in merged {
+            let heap = heap_of(stored.value());
+            list.edit(|list| (list.push(stored), heap));
+        }
+        // Refused at the memory limit: the sources go after it.
+        cell.set(list)?;
     }
-    cell.set(list)
+    for source in &others {
+        slot.cursor(beside(&at, key_hash, source, seed)).0.remove();
+    }
+    Ok(())
 }
 
 /// Merges the values of the sources into that of the target and removes them; expired ones count as none.
@@ -119,15 +118,14 @@ where
             None => merged = Some(value),
         }
     }
+    if let Some(value) = merged.filter(|_| any) {
+        let (mut cell, _) = slot.cursor(at);
+        let now = cell.expiry.now::<T, S>();
+        // Refused at the memory limit: the sources go after it.
+        cell.set(S::new(value, now))?;
+    }
     for source in &others {
         slot.cursor(beside(&at, key_hash, source, seed)).0.remove();
     }
-    match merged {
-        Some(value) if any => {
-            let (mut cell, _) = slot.cursor(at);
-            let now = cell.expiry.now::<T, S>();
-            cell.set(S::new(value, now))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }

@@ -344,9 +344,9 @@ impl<K: StateKey> LiveSlots<K> {
         slot.downcast_mut()
     }
 
-    /// Forgets what changed before the checkpoint that the next one builds on.
+    /// Forgets what changed before the oldest checkpoint that a later one may build on.
     fn forget_changes(&mut self) {
-        if let Some(base) = self.strategy.builds_on() {
+        if let Some(base) = self.strategy.needs_changes_since() {
             let slots = self.slots.iter_mut();
             slots.for_each(|entry| entry.slot.confirm(base.0));
         }

@@ -17,6 +17,14 @@ impl CheckpointStream for CountedStream {
         self.inner.written_from(file);
     }
 
+    fn inline_at_most(&mut self, bytes: u64) {
+        self.inner.inline_at_most(bytes);
+    }
+
+    fn for_later(&mut self) {
+        self.inner.for_later();
+    }
+
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         let len = bytes.len() as u64;
         let write = self.inner.write(bytes);
