@@ -284,11 +284,12 @@ mod tests {
 
     #[test]
     fn a_length_that_goes_past_the_end_is_noticed_before_the_rest_is_read() {
-        // Of a key, of a value, and of both together: 1000 bytes are there.
-        let key = [&b"HFPAIRS\x01"[..], &[0x81 | 0x20, 0x7f]].concat();
-        let value = [&b"HFPAIRS\x01"[..], b"\x05\xff\x7fk"].concat();
-        let both = [&b"HFPAIRS\x01"[..], b"\xE1\x1F\xE8\x07"].concat();
-        let endless = [&b"HFPAIRS\x01"[..], b"\x05", &[0xff; 9], b"\x01k"].concat();
+        // Of a key, of a value, of both together, and of more than there can be; 1000 bytes are to come.
+        let head = &b"HFPAIRS\x01"[..];
+        let key = [head, b"\xA2\x7F"].concat();
+        let value = [head, b"\x05\xFF\x7Fk"].concat();
+        let both = [head, b"\xE1\x12\xD8\x04"].concat();
+        let endless = [head, b"\x05", &[0xFF; 9], b"\x01k"].concat();
         for start in [key, value, both, endless] {
             let mut reader = PairReader::new(1_000);
             let read = reader.read(&start, |_| Ok(()));
