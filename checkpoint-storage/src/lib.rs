@@ -79,7 +79,7 @@ pub use gc::{
     RootOpener, Unreferenced, Why, collect_garbage, left_beside,
 };
 pub use job_store::{JobStore, Published};
-pub use layout::Layout;
+pub use layout::{Layout, checkpoint_of_folder};
 pub use liveness::Liveness;
 pub use memory_storage::MemoryCheckpointStorage;
 pub use metadata::{

@@ -4,10 +4,10 @@ use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
 use managed_state::operator::{StoredOperatorState, broadcast_element, write_operator_states};
 use state_api::{
     Attempt, CheckpointId, Error, HashId, JobId, KeyedHandle, MaxParallelism, OperatorSnapshot,
-    OperatorStateMode, OperatorUid, Result, Scope, SnapshotKind, StateMeta,
+    OperatorStateMode, OperatorUid, Result, Scope, SnapshotKind, StateKind, StateMeta,
 };
 
-use crate::repartition::Repartition;
+use crate::repartition::{Repartition, check_positions};
 use crate::rows::Row;
 use crate::source::{CheckpointSource, Toolbox};
 use crate::target::NewCheckpoint;
@@ -60,13 +60,24 @@ pub struct Bootstrap {
     job: JobId,
     operators: Vec<Building>,
     rows: u64,
+    /// Operator and state of rows that name none.
+    usual: (Option<String>, Option<String>),
 }
 
 struct Building {
     operator: NewOperator,
     keyed: Repartition,
     /// Elements of lists, entries of maps, by the operator states.
-    own: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
+    own: Vec<Own>,
+}
+
+/// What an operator state has been given.
+#[derive(Clone, Default)]
+struct Own {
+    /// Keys and values of a map.
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Elements of a list, with the subtask and the position that they had.
+    elements: Vec<(u64, Option<u64>, Vec<u8>)>,
 }
 
 impl std::fmt::Debug for Building {
@@ -91,7 +102,7 @@ impl Bootstrap {
             let scratch = toolbox.scratch()?;
             let (states, max) = (operator.keyed.clone(), operator.max_parallelism);
             Ok(Building {
-                own: vec![Vec::new(); operator.operator.len()],
+                own: vec![Own::default(); operator.operator.len()],
                 keyed: Repartition::new(states, max, scratch),
                 operator,
             })
@@ -101,7 +112,15 @@ impl Bootstrap {
             job,
             operators: operators.into_iter().map(building).collect::<Result<_>>()?,
             rows: 0,
+            usual: (None, None),
         })
+    }
+
+    /// Says of which operator and state rows are that name none.
+    #[must_use]
+    pub fn rows_are_of(mut self, operator: Option<String>, state: Option<String>) -> Self {
+        self.usual = (operator, state);
+        self
     }
 
     /// Returns the number of rows so far.
@@ -112,16 +131,25 @@ impl Bootstrap {
 
     /// Adds a row. Operator and state may be left out where there is one only.
     ///
+    /// Elements of a list stand in it by their `index`, or as they came where none has one.
+    ///
     /// # Errors
-    /// `NotFound` for an unknown operator or state, naming the nearest; `InvalidArgument` when the row is no entry of the state.
+    /// `NotFound` for an unknown operator or state, naming the nearest; `InvalidArgument` when the row is no entry of the state,
+    /// or deletes one.
     pub fn row(&mut self, row: &Row) -> Result<()> {
+        if row.is_deletion() {
+            return Err(Error::invalid(
+                "a row deletes an entry: there is none in a new checkpoint",
+            ));
+        }
         let now_ms = self.toolbox.clock.now_ms();
-        let building = self.building(row)?;
+        let (usual_operator, usual_state) = self.usual.clone();
+        let building = self.building(row.operator().or(usual_operator.as_deref()))?;
         let operator = &building.operator;
         let keyed = operator.keyed.iter();
         let own = operator.operator.iter().map(|(meta, _)| meta);
         let names: Vec<&str> = keyed.chain(own).map(|meta| &*meta.name).collect();
-        let name = match (row.state(), &names[..]) {
+        let name = match (row.state().or(usual_state.as_deref()), &names[..]) {
             (Some(name), _) => name,
             (None, [one]) => one,
             _ => return Err(Error::invalid("a row lacks the name of its state, state")),
@@ -134,8 +162,14 @@ impl Bootstrap {
                 &encoded.key,
                 operator.max_parallelism,
             )?;
+            let position = row.index()?;
             let (stored, value) = (encoded.stored, encoded.value);
-            building.keyed.push(group, column, &stored, &value)?;
+            // Without elements there is no list.
+            if !(meta.kind == StateKind::List && value.is_empty()) {
+                building
+                    .keyed
+                    .push_element(group, column, &stored, position, &value)?;
+            }
         } else {
             let found = operator.operator.iter().position(|(m, _)| &*m.name == name);
             let place = found.ok_or_else(|| {
@@ -143,23 +177,30 @@ impl Bootstrap {
                     .with("operator", &operator.uid)
             })?;
             let (meta, mode) = &operator.operator[place];
-            let entry = match mode {
-                OperatorStateMode::Broadcast => row.encode_broadcast(meta)?,
-                _ => (Vec::new(), row.encode_element(meta)?),
-            };
-            building.own[place].push(entry);
+            let own = &mut building.own[place];
+            let named = |e: Error| e.with("state", &meta.name);
+            match mode {
+                OperatorStateMode::Broadcast => {
+                    own.entries.push(row.encode_broadcast(meta).map_err(named)?);
+                }
+                _ => own.elements.push((
+                    row.subtask()?.unwrap_or(0),
+                    row.index()?,
+                    row.encode_element(meta).map_err(named)?,
+                )),
+            }
         }
         self.rows += 1;
         Ok(())
     }
 
-    fn building(&mut self, row: &Row) -> Result<&mut Building> {
+    fn building(&mut self, operator: Option<&str>) -> Result<&mut Building> {
         let uids: Vec<String> = self
             .operators
             .iter()
             .map(|b| b.operator.uid.to_string())
             .collect();
-        let place = match row.operator() {
+        let place = match operator {
             Some(uid) => uids.iter().position(|known| known == uid).ok_or_else(|| {
                 crate::find::not_found("operator", uid, uids.iter().map(String::as_str))
             })?,
@@ -223,19 +264,27 @@ impl Bootstrap {
 /// Makes what a subtask has of the operator states: maps each of them, all elements of lists the first.
 fn own_states(
     states: &[(StateMeta, OperatorStateMode)],
-    entries: &mut [Vec<(Vec<u8>, Vec<u8>)>],
+    given: &mut [Own],
     index: u32,
 ) -> Result<Vec<StoredOperatorState>> {
     let mut stored = Vec::new();
-    for ((meta, mode), entries) in states.iter().zip(entries) {
+    for ((meta, mode), given) in states.iter().zip(given) {
+        let named = |e: Error| e.with("state", &meta.name);
         let elements = match mode {
             OperatorStateMode::Broadcast => {
-                let element = broadcast_element(entries.clone());
-                vec![element.map_err(|e| e.with("state", &meta.name))?]
+                let element = broadcast_element(given.entries.clone());
+                vec![element.map_err(named)?]
             }
             _ if index == 0 => {
-                let elements = std::mem::take(entries).into_iter();
-                elements.map(|(_, element)| element.into()).collect()
+                let mut elements = std::mem::take(&mut given.elements);
+                // Stable: what has no position stays as it came.
+                elements.sort_by_key(|(subtask, position, _)| (*subtask, *position));
+                for list in elements.chunk_by(|a, b| a.0 == b.0) {
+                    check_positions(list.iter().map(|(_, position, _)| *position))
+                        .map_err(|e| named(e).with("subtask", list[0].0))?;
+                }
+                let elements = elements.into_iter();
+                elements.map(|(_, _, element)| element.into()).collect()
             }
             _ => continue,
         };

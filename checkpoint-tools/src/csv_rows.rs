@@ -2,6 +2,7 @@ use std::io::Write;
 
 use state_api::{Error, Fields, Result, Schema, StateKind, Value};
 
+use crate::cell::cell_text;
 use crate::entry::Entry;
 use crate::find::FoundState;
 use crate::json::kind_word;
@@ -88,42 +89,14 @@ impl Column {
                 };
                 match (value, field) {
                     (None, _) => String::new(),
-                    (Some(value), None) => text(value),
+                    (Some(value), None) => cell_text(value),
                     (Some(Value::Record { fields, .. }), Some(field)) => fields
                         .iter()
                         .find(|(name, _)| name == field)
-                        .map(|(_, value)| text(value))
+                        .map(|(_, value)| cell_text(value))
                         .unwrap_or_default(),
                     (Some(_), Some(_)) => String::new(),
                 }
-            }
-        }
-    }
-}
-
-/// Writes a value as a cell.
-fn text(value: &Value) -> String {
-    match value {
-        Value::Str(text) => text.clone(),
-        Value::Char(c) => c.to_string(),
-        Value::Option(None) => String::new(),
-        Value::Option(Some(value)) => text(value),
-        Value::Record { fields, .. } => match fields.as_slice() {
-            [(name, one)] if name == "0" => text(one),
-            _ => value.to_json_string(),
-        },
-        Value::Variant {
-            variant, fields, ..
-        } if fields.is_empty() => variant.to_string(),
-        other => {
-            let json = other.to_json_string();
-            // Hexadecimal text, numbers past 64 bits.
-            match json
-                .strip_prefix('"')
-                .and_then(|rest| rest.strip_suffix('"'))
-            {
-                Some(plain) => plain.to_owned(),
-                None => json,
             }
         }
     }
@@ -160,6 +133,11 @@ impl<W: Write> CsvRows<W> {
                 Column::Expires,
             ],
         };
+        let mut columns = columns;
+        if columns.is_empty() {
+            // A record has at least one cell.
+            columns.push(Column::Part(Part::Value, None));
+        }
         let mut rows = Self {
             writer: csv::Writer::from_writer(writer),
             columns,

@@ -4,8 +4,11 @@ use managed_state::format::{Elements, split_timestamp};
 use managed_state::operator::{broadcast_entries, read_operator_states};
 use state_api::hash::hash_bytes;
 use state_api::wire::put_varint;
-use state_api::{Error, OperatorStateMode, OperatorUid, Result, StateKind, StateMeta, Value};
+use state_api::{
+    Error, OperatorStateMode, OperatorUid, Result, StateKind, StateMeta, TypeMeta, Value,
+};
 
+use crate::canonical::{has_unordered, sort_within};
 use crate::decode::{decode_all, decode_map_key, map_key_type, split_key};
 use crate::keyed::StoredEntry;
 use crate::source::{CheckpointSource, place};
@@ -327,17 +330,43 @@ fn is_same(both: &Both, a: &Spilled, b: &Spilled, options: DiffOptions) -> Resul
         return Ok(true);
     }
     if same_layout && !options.ignores_times {
-        return Ok(false);
+        // Equal sets and maps may stand in another order.
+        let is_unordered = has_unordered(&old.value.schema);
+        if !is_unordered || times(old, both.mode, &a.value)? != times(new, both.mode, &b.value)? {
+            return Ok(false);
+        }
     }
     Ok(whole_value(old, both.mode, &a.value)? == whole_value(new, both.mode, &b.value)?)
 }
 
-/// Decodes what is stored under a key: of a list all elements; times of renewal left out.
+/// Reads when what is stored under a key was renewed: of a list each element.
+fn times(meta: &StateMeta, mode: Option<OperatorStateMode>, stored: &[u8]) -> Result<Vec<i64>> {
+    match meta.kind {
+        _ if mode.is_some() || meta.ttl_ms.is_none() => Ok(Vec::new()),
+        StateKind::Timer => Ok(Vec::new()),
+        StateKind::List => {
+            let mut elements = Elements::new(stored, true);
+            let mut times = Vec::new();
+            while let Some((renewed_ms, _)) = elements.next()? {
+                times.push(renewed_ms);
+            }
+            Ok(times)
+        }
+        _ => Ok(vec![split_timestamp(stored)?.0]),
+    }
+}
+
+/// Decodes what is stored under a key: of a list all elements; times of renewal left out, sets and maps sorted.
 pub(crate) fn whole_value(
     meta: &StateMeta,
     mode: Option<OperatorStateMode>,
     stored: &[u8],
 ) -> Result<Option<Value>> {
+    let decode_all = |of: &TypeMeta, bytes: &[u8]| {
+        let mut value = decode_all(of, bytes)?;
+        sort_within(&of.schema, &mut value);
+        Ok::<_, Error>(value)
+    };
     if mode.is_some() {
         return decode_all(&meta.value, stored).map(Some);
     }

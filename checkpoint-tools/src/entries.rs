@@ -91,16 +91,16 @@ impl Selection {
 }
 
 /// Ends a reading that has read enough: it is no failure.
-struct Enough;
+pub(crate) struct Enough;
 
 impl Enough {
     const MESSAGE: &'static str = "the reader has what it wanted";
 
-    fn error() -> Error {
+    pub(crate) fn error() -> Error {
         Error::cancelled(Self::MESSAGE)
     }
 
-    fn is(error: &Error) -> bool {
+    pub(crate) fn is(error: &Error) -> bool {
         error.message() == Self::MESSAGE
     }
 }

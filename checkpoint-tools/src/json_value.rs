@@ -1,8 +1,10 @@
 //! From JSON, or from a cell of a table, to a value of a schema: the way back of [`state_api::Value::to_json_string`].
 use std::time::Duration;
 
-use serde_json::Value as Json;
 use state_api::{EnumSchema, Error, Fields, IntType, Name, Result, Schema, Value};
+
+use crate::canonical::{sort_map, sort_set};
+use crate::json_text::{Json, field};
 
 /// Reads a value of a schema out of JSON text; text that is no JSON stands for itself where a string, a character or a name is
 /// wanted: `AA` is `"AA"`.
@@ -10,25 +12,25 @@ use state_api::{EnumSchema, Error, Fields, IntType, Name, Result, Schema, Value}
 /// # Errors
 /// `InvalidArgument` when the text is no such value, saying what is wrong where.
 pub fn value_from_text(schema: &Schema, text: &str) -> Result<Value> {
-    let parsed: Result<Json> = serde_json::from_str(text).map_err(|e| {
+    let parsed = Json::parse(text).map_err(|e| {
         Error::invalid(format!("{text:?} is no JSON text of a {schema}")).caused_by(e)
     });
     let quoted = || value_from_json(schema, &Json::from(text));
     match parsed {
         // `12` is the key "12" of a state whose keys are strings.
         Ok(json) => match value_from_json(schema, &json) {
-            Err(error) if !json.is_string() => quoted().map_err(|_| error),
+            Err(error) if json.as_str().is_none() => quoted().map_err(|_| error),
             read => read,
         },
         Err(error) => quoted().map_err(|_| error),
     }
 }
 
-/// Reads a value of a schema out of JSON, as [`Value::to_json_string`] writes it.
+/// Reads a value of a schema out of JSON, as [`Value::to_json_string`] writes it; sets and maps may stand in any order.
 ///
 /// # Errors
-/// `InvalidArgument` when it is no such value, saying what is wrong where.
-pub fn value_from_json(schema: &Schema, json: &Json) -> Result<Value> {
+/// `InvalidArgument` when it is no such value, or a set or map has something twice, saying what is wrong where.
+pub(crate) fn value_from_json(schema: &Schema, json: &Json) -> Result<Value> {
     read(schema, json).map_err(|error| {
         let place = match error.path.is_empty() {
             true => String::new(),
@@ -73,34 +75,51 @@ fn read(schema: &Schema, json: &Json) -> Read<Value> {
     Ok(match (schema, json) {
         (Schema::Unit, Json::Null) => Value::Unit,
         (Schema::Bool, Json::Bool(v)) => Value::Bool(*v),
-        (Schema::Bool, Json::String(v)) if v == "true" || v == "false" => Value::Bool(v == "true"),
-        (Schema::Int(int), Json::Number(v)) => integer(*int, &v.to_string(), schema, json)?,
-        (Schema::Int(int), Json::String(v)) => integer(*int, v, schema, json)?,
-        (Schema::F32, Json::Number(v)) => Value::F32(parsed(&v.to_string(), schema, json)?),
-        (Schema::F32, Json::String(v)) => Value::F32(parsed(v, schema, json)?),
-        (Schema::F64, Json::Number(v)) => Value::F64(parsed(&v.to_string(), schema, json)?),
-        (Schema::F64, Json::String(v)) => Value::F64(parsed(v, schema, json)?),
-        (Schema::Char, Json::String(v)) => Value::Char(parsed(v, schema, json)?),
-        (Schema::String, Json::String(v)) => Value::Str(v.clone()),
-        (Schema::Bytes, Json::String(v)) => match hex(v) {
+        (Schema::Bool, Json::Str(v)) if v == "true" || v == "false" => Value::Bool(v == "true"),
+        (Schema::Int(int), Json::Number(v) | Json::Str(v)) => integer(*int, v, schema, json)?,
+        (Schema::F32, Json::Number(v) | Json::Str(v)) => Value::F32(single(v, schema, json)?),
+        (Schema::F64, Json::Number(v) | Json::Str(v)) => Value::F64(double(v, schema, json)?),
+        // A blank or a line end is a character too: nothing is trimmed.
+        (Schema::Char, Json::Str(v)) => match v.parse() {
+            Ok(v) => Value::Char(v),
+            Err(_) => return wrong(schema, json),
+        },
+        (Schema::String, Json::Str(v)) => Value::Str(v.clone()),
+        (Schema::Bytes, Json::Str(v)) => match hex(v) {
             Some(bytes) => Value::Bytes(bytes),
             None => return wrong(schema, json),
         },
-        (Schema::Duration, Json::Number(v)) => duration(&v.to_string(), schema, json)?,
-        (Schema::Duration, Json::String(v)) => duration(v, schema, json)?,
+        (Schema::Duration, Json::Number(v) | Json::Str(v)) => duration(v, schema, json)?,
         (Schema::Option(_), Json::Null) => Value::Option(None),
-        (Schema::Option(inner), _) => Value::Option(Some(Box::new(read(inner, json)?))),
-        (Schema::List(item) | Schema::Set(item), Json::Array(items)) => {
-            Value::List(sequence(item, items)?)
+        (Schema::Option(inner), _) => {
+            let is_there = match json {
+                Json::Object(fields) if may_be_null(inner) && is_some_null(json) => {
+                    fields.first().map_or(json, |(_, content)| content)
+                }
+                _ => json,
+            };
+            Value::Option(Some(Box::new(read(inner, is_there)?)))
         }
-        (Schema::Array(item, len), Json::String(v)) if **item == Schema::Int(IntType::U8) => {
+        (Schema::List(item), Json::Array(items)) => Value::List(sequence(item, items)?),
+        (Schema::Set(item), Json::Array(items)) => {
+            let mut items = sequence(item, items)?;
+            if let Some(twice) = sort_set(item, &mut items) {
+                return doubled(schema, twice);
+            }
+            Value::List(items)
+        }
+        (Schema::Array(item, len), Json::Str(v)) if **item == Schema::Int(IntType::U8) => {
             match hex(v) {
                 Some(bytes) if bytes.len() == *len as usize => Value::Bytes(bytes),
                 _ => return wrong(schema, json),
             }
         }
         (Schema::Array(item, len), Json::Array(items)) if items.len() == *len as usize => {
-            Value::List(sequence(item, items)?)
+            let items = sequence(item, items)?;
+            match **item {
+                Schema::Int(IntType::U8) => Value::Bytes(bytes_of(&items)),
+                _ => Value::List(items),
+            }
         }
         (Schema::Map(key, value), _) => map(schema, key, value, json)?,
         (Schema::Tuple(parts), Json::Array(items)) if parts.len() == items.len() => {
@@ -113,10 +132,10 @@ fn read(schema: &Schema, json: &Json) -> Read<Value> {
             fields: fields(schema, &it.fields, json)?,
         },
         (Schema::Enum(it), _) => variant(schema, it, json)?,
-        (Schema::Opaque { codec, version }, Json::Object(of)) => {
-            let bytes = of.get("bytes").and_then(Json::as_str).and_then(hex);
-            let is = of.get("opaque").and_then(Json::as_str) == Some(codec)
-                && of.get("version").and_then(Json::as_u64) == Some(u64::from(*version));
+        (Schema::Opaque { codec, version }, Json::Object(_)) => {
+            let bytes = json.get("bytes").and_then(Json::as_str).and_then(hex);
+            let is = json.get("opaque").and_then(Json::as_str) == Some(codec)
+                && json.get("version") == Some(&Json::Number(version.to_string()));
             match bytes {
                 Some(bytes) if is => Value::Opaque {
                     codec: codec.clone().into(),
@@ -128,6 +147,85 @@ fn read(schema: &Schema, json: &Json) -> Read<Value> {
         }
         _ => return wrong(schema, json),
     })
+}
+
+/// Says whether JSON is `{"Some":null}`, or that within others of the kind: an option that is there, of what is written `null`.
+fn is_some_null(json: &Json) -> bool {
+    match json {
+        Json::Object(fields) => match fields.as_slice() {
+            [(name, content)] if name == "Some" => *content == Json::Null || is_some_null(content),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Says whether a value of a schema may be written `null`.
+fn may_be_null(schema: &Schema) -> bool {
+    match schema {
+        Schema::Unit | Schema::Option(_) => true,
+        Schema::Struct(it) => match &it.fields {
+            Fields::Positional(fields) if fields.len() == 1 => may_be_null(&fields[0].schema),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+fn bytes_of(items: &[Value]) -> Vec<u8> {
+    let byte = |item: &Value| match item {
+        Value::UInt(byte) => u8::try_from(*byte).unwrap_or_default(),
+        _ => 0,
+    };
+    items.iter().map(byte).collect()
+}
+
+fn doubled<T>(schema: &Schema, value: &Value) -> Read<T> {
+    Err(Wrong {
+        what: format!("{} is twice in a {schema}", value.to_json_string()),
+        path: Vec::new(),
+    })
+}
+
+/// Reads the bits of what is written `NaN(0x…)`: one of the many values that are no number.
+fn nan_bits(text: &str) -> Option<u64> {
+    let digits = text.trim().strip_prefix("NaN(0x")?.strip_suffix(')')?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// Says whether text means an infinite number, rather than one that is too large.
+fn means_infinity(text: &str) -> bool {
+    text.contains(['n', 'N'])
+}
+
+fn single(text: &str, schema: &Schema, json: &Json) -> Read<f32> {
+    if let Some(bits) = nan_bits(text) {
+        let float = u32::try_from(bits).map(f32::from_bits);
+        return match float {
+            Ok(float) if float.is_nan() => Ok(float),
+            _ => wrong(schema, json),
+        };
+    }
+    let float: f32 = parsed(text, schema, json)?;
+    match float.is_infinite() && !means_infinity(text) {
+        true => wrong(schema, json),
+        false => Ok(float),
+    }
+}
+
+fn double(text: &str, schema: &Schema, json: &Json) -> Read<f64> {
+    if let Some(bits) = nan_bits(text) {
+        let float = f64::from_bits(bits);
+        return match float.is_nan() {
+            true => Ok(float),
+            false => wrong(schema, json),
+        };
+    }
+    let float: f64 = parsed(text, schema, json)?;
+    match float.is_infinite() && !means_infinity(text) {
+        true => wrong(schema, json),
+        false => Ok(float),
+    }
 }
 
 fn parsed<T: std::str::FromStr>(text: &str, schema: &Schema, json: &Json) -> Read<T> {
@@ -175,20 +273,27 @@ fn sequence(item: &Schema, items: &[Json]) -> Read<Vec<Value>> {
 
 fn map(schema: &Schema, key: &Schema, value: &Schema, json: &Json) -> Read<Value> {
     let entry = |k: &Json, v: &Json| Ok((read(key, k)?, at(k, read(value, v))?));
-    let entries = match json {
-        Json::Object(of) => of.iter().map(|(k, v)| entry(&Json::from(k.as_str()), v)),
+    let mut entries: Vec<(Value, Value)> = match json {
+        Json::Object(of) => {
+            let entries = of.iter().map(|(k, v)| entry(&Json::from(k.as_str()), v));
+            entries.collect::<Read<_>>()?
+        }
         Json::Array(pairs) => {
-            let pairs = pairs
-                .iter()
-                .map(|pair| match pair.as_array().map(Vec::as_slice) {
-                    Some([k, v]) => entry(k, v),
-                    _ => wrong(schema, pair),
-                });
-            return Ok(Value::Map(pairs.collect::<Read<_>>()?));
+            let pairs = pairs.iter().map(|pair| match pair {
+                Json::Array(pair) => match pair.as_slice() {
+                    [k, v] => entry(k, v),
+                    _ => wrong(schema, &Json::Array(pair.clone())),
+                },
+                _ => wrong(schema, pair),
+            });
+            pairs.collect::<Read<_>>()?
         }
         _ => return wrong(schema, json),
     };
-    Ok(Value::Map(entries.collect::<Read<_>>()?))
+    match sort_map(key, &mut entries) {
+        Some(twice) => doubled(schema, twice),
+        None => Ok(Value::Map(entries)),
+    }
 }
 
 fn fields(schema: &Schema, of: &Fields, json: &Json) -> Read<Vec<(Name, Value)>> {
@@ -199,22 +304,22 @@ fn fields(schema: &Schema, of: &Fields, json: &Json) -> Read<Vec<(Name, Value)>>
         (Fields::Unit, Json::Null) => Ok(Vec::new()),
         (Fields::Unit, Json::Object(given)) if given.is_empty() => Ok(Vec::new()),
         (Fields::Named(fields), Json::Object(given)) => {
-            if let Some(unknown) = given
-                .keys()
-                .find(|name| !fields.iter().any(|field| field.name == **name))
+            if let Some((unknown, _)) = given
+                .iter()
+                .find(|(name, _)| !fields.iter().any(|field| field.name == *name))
             {
                 return Err(Wrong {
                     what: format!("{schema} has no field {unknown:?}"),
                     path: Vec::new(),
                 });
             }
-            let fields = fields.iter().map(|field| {
+            let fields = fields.iter().map(|of| {
                 // An absent option may be left out.
-                let missing = matches!(field.schema, Schema::Option(_)).then_some(&Json::Null);
-                match given.get(&field.name).or(missing) {
-                    Some(json) => one(&field.name, &field.schema, json),
+                let missing = matches!(of.schema, Schema::Option(_)).then_some(&Json::Null);
+                match field(given, &of.name).or(missing) {
+                    Some(json) => one(&of.name, &of.schema, json),
                     None => Err(Wrong {
-                        what: format!("field {:?} of {schema} is missing", field.name),
+                        what: format!("field {:?} of {schema} is missing", of.name),
                         path: Vec::new(),
                     }),
                 }
@@ -240,11 +345,8 @@ fn fields(schema: &Schema, of: &Fields, json: &Json) -> Read<Vec<(Name, Value)>>
 
 fn variant(schema: &Schema, it: &EnumSchema, json: &Json) -> Read<Value> {
     let (name, content) = match json {
-        Json::String(name) => (name, &Json::Null),
-        Json::Object(of) if of.len() == 1 => match of.iter().next() {
-            Some(one) => one,
-            None => return wrong(schema, json),
-        },
+        Json::Str(name) => (name, &Json::Null),
+        Json::Object(of) if of.len() == 1 => (&of[0].0, &of[0].1),
         _ => return wrong(schema, json),
     };
     let Some(found) = it.variants.iter().find(|variant| variant.name == *name) else {

@@ -10,12 +10,17 @@
 //! | `formats`, `store_format`, `changes_format` | native formats of backends, turned into the canonical one on the way |
 //! | `entry`, `decode`, `entries` | entries as dynamic values, one after the other |
 //! | `find`, `lookup` | a state by its name, and what it holds of one key |
-//! | `json`, `json_value`, `csv_rows`, `rows` | entries and values as text, and back |
+//! | `json`, `json_text`, `json_value` | entries and values as JSON, and back |
+//! | `csv_rows`, `cell`, `table_head`, `rows` | entries as records of a table, and rows of either kind |
+//! | `canonical` | the order of values, and the one form of sets and maps |
 //! | `diff` | how two checkpoints differ, entry by entry |
 //! | `target`, `copy_state` | a new checkpoint in a folder of its own, and state that is copied into it |
 //! | `spill`, `repartition` | entries in any order on their way into canonical streams |
-//! | `convert`, `rescale`, `edit`, `bootstrap` | what writes a new checkpoint |
+//! | `convert`, `rescale`, `bootstrap` | what writes a new checkpoint |
+//! | `edit`, `edit_keyed`, `edit_own` | a checkpoint with changes, row by row |
 mod bootstrap;
+mod canonical;
+mod cell;
 mod changes_format;
 mod convert;
 mod copy_state;
@@ -23,11 +28,14 @@ mod csv_rows;
 mod decode;
 mod diff;
 mod edit;
+mod edit_keyed;
+mod edit_own;
 mod entries;
 mod entry;
 mod find;
 mod formats;
 mod json;
+mod json_text;
 mod json_value;
 mod keyed;
 mod lookup;
@@ -39,6 +47,7 @@ mod scratch;
 mod source;
 mod spill;
 mod store_format;
+mod table_head;
 mod target;
 
 pub use bootstrap::{Bootstrap, NewOperator};
@@ -46,13 +55,13 @@ pub use changes_format::ChangesFormat;
 pub use convert::convert;
 pub use csv_rows::CsvRows;
 pub use diff::{DiffOptions, Difference, StateDiff, diff};
-pub use edit::{Edit, EditReport, edit};
+pub use edit::{DroppedState, Edit, EditReport, Editing};
 pub use entries::Selection;
 pub use entry::{Entry, Item, RawKind, RawPart};
 pub use find::FoundState;
 pub use formats::{Conversion, Formats, NativeFormat, NativePart};
 pub use json::{entry_json, item_json};
-pub use json_value::{value_from_json, value_from_text};
+pub use json_value::value_from_text;
 pub use keyed::KeyedPart;
 pub use lookup::KeyQuery;
 pub use progress::{Progress, Silent};
@@ -60,4 +69,5 @@ pub use rescale::{RescaledOperator, rescale};
 pub use rows::Row;
 pub use source::{CheckpointSource, Toolbox};
 pub use store_format::StoreFormat;
+pub use table_head::TableHead;
 pub use target::NewCheckpoint;

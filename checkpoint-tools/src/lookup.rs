@@ -1,10 +1,11 @@
-use state_api::{Error, KeyGroup, KeyGroupRange, Result, StateKind, Value};
+use state_api::{Error, KeyGroup, KeyGroupRange, KeyedHandle, Result, StateKind, Value};
 
 use crate::decode::{Decoder, split_key};
-use crate::entries::operator_state;
+use crate::entries::{Enough, operator_state};
 use crate::entry::Entry;
 use crate::find::FoundState;
 use crate::json_value::value_from_text;
+use crate::rescale::checked_group;
 use crate::source::{CheckpointSource, place};
 
 /// What is looked up in a state: a key, and a namespace or a map key if only that is wanted.
@@ -100,10 +101,12 @@ impl KeyQuery {
 }
 
 impl CheckpointSource {
-    /// Hands over what a state holds of one key, reading no more than the key's group.
+    /// Hands over what a state holds of one key, reading no more than the key's group. If that is nothing, it is checked that
+    /// keys of the state are where their type says.
     ///
     /// # Errors
-    /// `Corrupt`, naming object, operator and subtask; `Unsupported` for an unknown format; those of the storage and of `take`.
+    /// `Corrupt`, naming object, operator and subtask; `Unsupported` for an unknown format, and when nothing is found and keys
+    /// have a hash that was written by hand; those of the storage and of `take`.
     pub async fn lookup(
         &self,
         state: &FoundState<'_>,
@@ -116,6 +119,7 @@ impl CheckpointSource {
         let group = query.key_group(state)?;
         let range = KeyGroupRange::new(group, group);
         let operator = state.operator;
+        let mut is_found = false;
         for subtask in &operator.subtasks {
             let handles = &subtask.snapshot.managed_keyed;
             if !handles.iter().any(|handle| handle.range().contains(group)) {
@@ -133,6 +137,7 @@ impl CheckpointSource {
                     if parts.key.1 != query.encoded {
                         return Ok(());
                     }
+                    is_found = true;
                     decoder.entry(stored, &mut |entry| match query.matches(&entry) {
                         true => take(entry),
                         false => Ok(()),
@@ -141,6 +146,50 @@ impl CheckpointSource {
                 .await
             };
             read.await.map_err(|e| place(e, operator, subtask))?;
+        }
+        match is_found {
+            true => Ok(()),
+            false => self.check_hash(state).await,
+        }
+    }
+
+    /// Checks of one entry of a keyed state that it is in the key group that the hash of its type gives; of a state without
+    /// entries there is nothing to be checked.
+    ///
+    /// # Errors
+    /// `Unsupported` when it is in another one, since its hash was written by hand, or when the hash can't be computed;
+    /// `Corrupt`, naming object, operator and subtask; those of the storage.
+    pub async fn check_hash(&self, state: &FoundState<'_>) -> Result<()> {
+        let operator = state.operator;
+        let max = operator.max_parallelism;
+        for subtask in &operator.subtasks {
+            let mut summaries = subtask
+                .snapshot
+                .managed_keyed
+                .iter()
+                .flat_map(KeyedHandle::states);
+            if !summaries.any(|summary| summary.meta.name == state.meta.name) {
+                continue;
+            }
+            let mut is_checked = false;
+            let read = async {
+                let part = self.open_part(operator, subtask, None).await?;
+                part.read(max.all_groups(), &mut |stored| {
+                    if stored.state.name != state.meta.name {
+                        return Ok(());
+                    }
+                    let parts = split_key(stored.state, stored.key)?;
+                    checked_group(operator.hash, &stored, parts.key.1, max, max)?;
+                    is_checked = true;
+                    Err(Enough::error())
+                })
+                .await
+            };
+            match read.await {
+                Err(error) if !Enough::is(&error) => return Err(place(error, operator, subtask)),
+                _ if is_checked => return Ok(()),
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -1,14 +1,15 @@
 //! Rows that become entries of states: lines of JSON as `dump` writes them, or records of a table.
 use managed_state::format::put_encoded_element;
-use serde_json::{Map, Value as Json};
 use state_api::option_text::nearest;
-use state_api::{Error, Result, Schema, StateKind, StateMeta, TypeMeta, Value};
+use state_api::{Error, Fields, Result, Schema, StateKind, StateMeta, TypeMeta, Value};
 
+use crate::cell::value_from_cell;
 use crate::decode::{layout, map_key_type, put_time};
+use crate::json_text::{Json, field};
 use crate::json_value::{value_from_json, value_from_text};
 
 /// The names that a row may have.
-const NAMES: [&str; 14] = [
+pub(crate) const NAMES: [&str; 14] = [
     "operator",
     "state",
     "kind",
@@ -28,7 +29,7 @@ const NAMES: [&str; 14] = [
 /// A row: what becomes of one entry of a state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    fields: Map<String, Json>,
+    fields: Vec<(String, Json)>,
     origin: Origin,
 }
 
@@ -59,13 +60,19 @@ impl Row {
     /// Reads a JSON object.
     ///
     /// # Errors
-    /// `InvalidArgument` when it is none, or has a name that a row does not have, with the nearest one.
+    /// `InvalidArgument` when it is none, or has a name that a row does not have, with the nearest one, or when it stands for raw
+    /// bytes ([`is_raw`](Self::is_raw)).
     pub fn from_json(line: &str) -> Result<Self> {
-        let json: Json = serde_json::from_str(line)
-            .map_err(|e| Error::invalid(format!("a row is no JSON: {e}")))?;
+        let json =
+            Json::parse(line).map_err(|e| Error::invalid(format!("a row is no JSON: {e}")))?;
         let Json::Object(fields) = json else {
             return Err(Error::invalid("a row is a JSON object"));
         };
+        if field(&fields, "raw").is_some() {
+            return Err(Error::invalid(
+                "the row stands for bytes that only the job can read, of which a dump has the length alone",
+            ));
+        }
         let row = Self {
             fields,
             origin: Origin::Json,
@@ -73,33 +80,14 @@ impl Row {
         row.check()
     }
 
-    /// Reads a record of a table whose columns have these names; `value.delay` is the field `delay` of a struct. An empty cell is
-    /// nothing.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for a name that a row does not have, with the nearest one.
-    pub fn from_record<'a>(
-        head: impl IntoIterator<Item = &'a str>,
-        record: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self> {
-        let mut fields = Map::new();
-        for (name, cell) in head.into_iter().zip(record) {
-            match name.split_once('.') {
-                None => {
-                    if !(cell.is_empty() && name != "key" && name != "value" && name != "map_key") {
-                        fields.insert(name.to_owned(), cell.into());
-                    }
-                }
-                Some((part, field)) => {
-                    let of = fields
-                        .entry(part.to_owned())
-                        .or_insert_with(|| Json::Object(Map::new()));
-                    if let Json::Object(of) = of {
-                        of.insert(field.to_owned(), cell.into());
-                    }
-                }
-            }
-        }
+    /// Says whether a line stands for raw bytes, of which a dump has the length alone: no row comes of it.
+    #[must_use]
+    pub fn is_raw(line: &str) -> bool {
+        line.contains("\"raw\"") && Json::parse(line).is_ok_and(|json| json.get("raw").is_some())
+    }
+
+    /// A record of a table, its cells by the names of their columns.
+    pub(crate) fn of_cells(fields: Vec<(String, Json)>) -> Result<Self> {
         let row = Self {
             fields,
             origin: Origin::Table,
@@ -125,19 +113,29 @@ impl Row {
     }
 
     fn check(self) -> Result<Self> {
-        for name in self.fields.keys() {
+        for (name, json) in &self.fields {
             if !NAMES.contains(&name.as_str()) {
-                let hint = nearest(name, NAMES.into_iter())
-                    .map(|near| format!("; did you mean {near:?}?"))
-                    .unwrap_or_default();
-                return Err(Error::invalid(format!("a row has no {name:?}{hint}")));
+                return Err(unknown_name("a row has no", name));
+            }
+            if matches!(name.as_str(), "operator" | "state") && json.as_str().is_none() {
+                return Err(Error::invalid(format!("{name} is a name, not {json}")));
             }
         }
-        Ok(self)
+        match self.get("delete") {
+            None | Some(Json::Bool(_)) => Ok(self),
+            Some(Json::Str(text)) if text == "true" || text == "false" => Ok(self),
+            Some(other) => Err(Error::invalid(format!(
+                "delete is true or false, not {other}"
+            ))),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&Json> {
+        field(&self.fields, name)
     }
 
     fn text(&self, name: &str) -> Option<&str> {
-        self.fields.get(name).and_then(Json::as_str)
+        self.get(name).and_then(Json::as_str)
     }
 
     /// Returns the uid of the operator, if it is there.
@@ -155,19 +153,56 @@ impl Row {
     /// Says whether the entry is to be removed.
     #[must_use]
     pub fn is_deletion(&self) -> bool {
-        match self.fields.get("delete") {
+        match self.get("delete") {
             Some(Json::Bool(delete)) => *delete,
-            Some(Json::String(delete)) => delete == "true",
+            Some(Json::Str(delete)) => delete == "true",
             _ => false,
         }
     }
 
+    /// Says whether the row names a part; an empty cell of a table names none.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.fields.contains_key(name)
+        let is_empty = |json: &Json| self.origin == Origin::Table && json.as_str() == Some("");
+        self.get(name).is_some_and(|json| !is_empty(json))
+    }
+
+    /// Returns the position of an element in its list, if it is there.
+    pub(crate) fn index(&self) -> Result<Option<u64>> {
+        self.position("index", "the position of an element in its list, from 0")
+    }
+
+    /// Returns the subtask that wrote an element of an operator's list, if it is there.
+    pub(crate) fn subtask(&self) -> Result<Option<u64>> {
+        self.position("subtask", "the number of a subtask, from 0")
+    }
+
+    fn position(&self, name: &str, what: &str) -> Result<Option<u64>> {
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let number = match self.get(name) {
+            Some(Json::Number(text) | Json::Str(text)) => text.trim().parse().ok(),
+            _ => None,
+        };
+        let number = number.ok_or_else(|| Error::invalid(format!("{name} is {what}")))?;
+        Ok(Some(number))
+    }
+
+    /// Returns the time of a timer in milliseconds, if it is there.
+    pub(crate) fn time_ms(&self) -> Result<Option<i64>> {
+        self.number("time_ms")
+    }
+
+    /// Refuses a row that leaves out the namespace of a state that has one.
+    pub(crate) fn needs_namespace(&self, meta: &StateMeta) -> Result<()> {
+        if self.has("namespace") || meta.namespace.schema == Schema::Unit {
+            return Ok(());
+        }
+        Err(Error::invalid("a row lacks its namespace").with("state", &meta.name))
     }
 
     /// Says whether the row is one element of a list, not the whole of it.
-    fn is_element(&self) -> bool {
+    pub(crate) fn is_element(&self) -> bool {
         match self.origin {
             Origin::Json => self.has("index"),
             Origin::Table => true,
@@ -176,30 +211,39 @@ impl Row {
     }
 
     fn value_of(&self, name: &'static str, schema: &Schema) -> Result<Value> {
-        let Some(json) = self.fields.get(name) else {
+        let Some(json) = self.get(name) else {
             if *schema == Schema::Unit {
                 return Ok(Value::Unit);
             }
-            if self.origin == Origin::Table && matches!(schema, Schema::Option(_)) {
-                return Ok(Value::Option(None));
+            match schema {
+                Schema::Option(_) if self.origin == Origin::Table => {
+                    return Ok(Value::Option(None));
+                }
+                // A struct without fields has no columns.
+                Schema::Struct(it) if it.fields == Fields::Named(Vec::new()) => {
+                    return value_from_json(schema, &Json::Object(Vec::new()));
+                }
+                _ => {}
             }
             return Err(Error::invalid(format!(
                 "a row lacks its {name}, a {schema}"
             )));
         };
         let read = match (self.origin, json) {
-            (Origin::Table, json) => from_cell(schema, json),
-            (Origin::Texts, Json::String(text)) => value_from_text(schema, text),
+            (Origin::Table, json) => value_from_cell(schema, json),
+            (Origin::Texts, Json::Str(text)) => value_from_text(schema, text),
             (_, json) => value_from_json(schema, json),
         };
         read.map_err(|e| e.with("part", name))
     }
 
     fn number(&self, name: &'static str) -> Result<Option<i64>> {
-        let number = match self.fields.get(name) {
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let number = match self.get(name) {
             None | Some(Json::Null) => return Ok(None),
-            Some(Json::Number(number)) => number.as_i64(),
-            Some(Json::String(text)) => text.trim().parse().ok(),
+            Some(Json::Number(text) | Json::Str(text)) => text.trim().parse().ok(),
             Some(_) => None,
         };
         match number {
@@ -231,6 +275,7 @@ impl Row {
             stored: Vec::new(),
             value: Vec::new(),
         };
+        self.check_parts(meta)?;
         if !self.is_deletion() || self.has("namespace") {
             row.namespace = compact("namespace", &meta.namespace.schema)?;
         }
@@ -287,6 +332,24 @@ impl Row {
         Ok(row)
     }
 
+    /// Refuses parts that an entry of the state does not have: what they were meant for would be lost.
+    fn check_parts(&self, meta: &StateMeta) -> Result<()> {
+        let has_map_key = matches!(meta.kind, StateKind::Map | StateKind::SortedMap);
+        for (name, may_be) in [
+            ("map_key", has_map_key),
+            ("time_ms", meta.kind == StateKind::Timer),
+            ("index", meta.kind == StateKind::List),
+        ] {
+            if self.has(name) && !may_be {
+                return Err(Error::invalid(format!(
+                    "an entry of kind {} has no {name}",
+                    meta.kind
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Encodes the row as key and value of a broadcast state; of a deletion the key alone.
     pub(crate) fn encode_broadcast(&self, meta: &StateMeta) -> Result<(Vec<u8>, Vec<u8>)> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -312,67 +375,10 @@ fn encode(of: &TypeMeta, value: &Value, out: &mut Vec<u8>) -> Result<()> {
     of.codec.encode_value(&of.schema, value, out)
 }
 
-/// Reads a cell, or the cells of a struct by the names of its fields.
-fn from_cell(schema: &Schema, json: &Json) -> Result<Value> {
-    match (schema, json) {
-        (Schema::Struct(it), Json::Object(cells)) => {
-            let known = it.fields.as_slice();
-            if let Some(unknown) = cells
-                .keys()
-                .find(|name| !known.iter().any(|field| field.name == **name))
-            {
-                return Err(Error::invalid(format!("{schema} has no field {unknown:?}")));
-            }
-            let fields = known.iter().map(|field| {
-                let cell = cells.get(&field.name).unwrap_or(&Json::Null);
-                let value = match cell {
-                    Json::Null if !matches!(field.schema, Schema::Option(_)) => Err(
-                        Error::invalid(format!("field {:?} of {schema} is missing", field.name)),
-                    ),
-                    Json::Null => Ok(Value::Option(None)),
-                    cell => from_cell(&field.schema, cell),
-                };
-                Ok((field.name.clone().into(), value?))
-            });
-            Ok(Value::Record {
-                name: it.name.clone().into(),
-                fields: fields.collect::<Result<_>>()?,
-            })
-        }
-        (Schema::Option(_), Json::String(cell)) if cell.is_empty() => Ok(Value::Option(None)),
-        (Schema::Option(inner), cell) => Ok(Value::Option(Some(Box::new(from_cell(inner, cell)?)))),
-        // A cell is a string as it stands, whatever it looks like.
-        (Schema::String, Json::String(cell)) => Ok(Value::Str(cell.clone())),
-        (schema, Json::String(cell)) => value_from_text(schema, cell),
-        (schema, json) => value_from_json(schema, json),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_become_structs_by_the_names_of_their_columns() {
-        let schema = Schema::parse("struct T{n:u32,name:string,o:option<f64>}").unwrap();
-        let head = ["key", "value.n", "value.name", "value.o"];
-        let read = |cells: [&str; 4]| {
-            let row = Row::from_record(head, cells).unwrap();
-            row.value_of("value", &schema).map(|v| v.to_json_string())
-        };
-        assert_eq!(
-            read(["k", "7", "12", ""]).unwrap(),
-            r#"{"n":7,"name":"12","o":null}"#
-        );
-        assert_eq!(
-            read(["k", "7", "", "1.5"]).unwrap(),
-            r#"{"n":7,"name":"","o":1.5}"#
-        );
-        assert!(read(["k", "x", "", ""]).is_err());
-        let error = Row::from_record(["key", "valeu"], ["1", "2"]).unwrap_err();
-        assert!(
-            error.message().contains("did you mean \"value\""),
-            "{error}"
-        );
-    }
+/// Creates the error for a name that no row has, with the nearest one that it may have.
+pub(crate) fn unknown_name(what: &str, name: &str) -> Error {
+    let hint = nearest(name, NAMES.into_iter())
+        .map(|near| format!("; did you mean {near:?}?"))
+        .unwrap_or_default();
+    Error::invalid(format!("{what} {name:?}{hint}"))
 }

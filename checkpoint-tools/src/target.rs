@@ -3,7 +3,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use checkpoint_storage::{
     CheckpointMetadata, Layout, METADATA_NAME, ObjectCheckpointStorage, ObjectNames, OwnRoot,
-    StoreRoot, StreamOptions, UuidSource, WRITER, attempt_of_name,
+    StoreEntry, StoreRoot, StreamOptions, UuidSource, WRITER, attempt_of_name,
+    checkpoint_of_folder,
 };
 use state_api::{Attempt, CheckpointStorage, Error, ErrorKind, Result};
 
@@ -26,18 +27,12 @@ impl NewCheckpoint {
     /// Begins a checkpoint in a folder that is empty, or was left by work that was interrupted. Objects are named after an attempt.
     ///
     /// # Errors
-    /// `AlreadyExists` when the folder holds a checkpoint, `InvalidArgument` when it holds anything else; those of the store.
+    /// `AlreadyExists` when the folder holds a checkpoint; `InvalidArgument` when it holds anything else, or has the name of a
+    /// folder that a job makes for a checkpoint of its own; those of the store.
     pub async fn begin(root: StoreRoot, attempt: Attempt) -> Result<Self> {
         let named = |e: Error| e.with("folder", root.url());
-        let entries = root.list("").await.map_err(named)?;
-        let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-        if has(METADATA_NAME) {
-            return Err(named(Error::new(
-                ErrorKind::AlreadyExists,
-                "the folder holds a checkpoint already: name a new one",
-            )));
-        }
-        if has(UNFINISHED) {
+        let entries = free(&root).await?;
+        if entries.iter().any(|entry| entry.name == UNFINISHED) {
             for entry in entries.iter().filter(|entry| !entry.is_folder) {
                 let ours = attempt_of_name(&entry.name).is_some()
                     || entry.name.starts_with("._metadata.")
@@ -47,10 +42,6 @@ impl NewCheckpoint {
                 }
             }
             root.delete(UNFINISHED).await.map_err(named)?;
-        } else if !entries.is_empty() {
-            return Err(named(Error::invalid(
-                "the folder is not empty: name a new one for the checkpoint",
-            )));
         }
         let names = UuidSource::machine();
         let mark = Bytes::from(format!("{MARK}{WRITER}, {}\n", names.next()));
@@ -68,6 +59,14 @@ impl NewCheckpoint {
             storage: Arc::new(storage),
             mark,
         })
+    }
+
+    /// Checks that a checkpoint can be begun in a folder, and changes nothing there.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub async fn check(root: &StoreRoot) -> Result<()> {
+        free(root).await.map(|_| ())
     }
 
     /// Returns the folder.
@@ -120,4 +119,29 @@ impl NewCheckpoint {
             ))),
         }
     }
+}
+
+/// Lists a folder in which a checkpoint can be begun.
+async fn free(root: &StoreRoot) -> Result<Vec<StoreEntry>> {
+    let named = |e: Error| e.with("folder", root.url());
+    let name = root.url().trim_end_matches('/').rsplit('/').next();
+    if name.and_then(checkpoint_of_folder).is_some() {
+        return Err(named(Error::invalid(
+            "a folder of this name belongs to a job, which numbers its checkpoints: name the new one otherwise",
+        )));
+    }
+    let entries = root.list("").await.map_err(named)?;
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    if has(METADATA_NAME) {
+        return Err(named(Error::new(
+            ErrorKind::AlreadyExists,
+            "the folder holds a checkpoint already: name a new one",
+        )));
+    }
+    if !entries.is_empty() && !has(UNFINISHED) {
+        return Err(named(Error::invalid(
+            "the folder is not empty: name a new one for the checkpoint",
+        )));
+    }
+    Ok(entries)
 }

@@ -403,7 +403,7 @@ pub(crate) struct StopArgs {
     pub(crate) format: Format,
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if text.trim().ends_with(|last: char| last.is_ascii_digit()) {
         // Flink's milliseconds are not what a person means.
         return Err(format!("name a unit, as in {}s", text.trim()));

@@ -344,6 +344,120 @@ fn checkpoints_are_converted_rescaled_edited_and_compared_and_the_old_one_stays(
     assert_eq!(tree(&place.path("savepoint")), before);
 }
 
+#[test]
+fn an_edit_says_what_it_removed_and_a_bootstrap_what_it_can_t_take() {
+    let place = Place::new();
+    let key = r#"{"shop":"south","number":7}"#;
+    let delete = |key: &str, to: &str| -> Vec<String> {
+        let edit = ["edit", "savepoint", "--state", "totals", "--delete", "--to"];
+        let edit = edit.map(str::to_owned).into_iter();
+        edit.chain([to.to_owned(), "--key".into(), key.to_owned()])
+            .collect()
+    };
+    let there: Vec<String> = delete(key, "deleted");
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    let told = place.ok(&there);
+    assert!(told.contains("set 0, removed or replaced 1"), "{told}");
+    let missing: Vec<String> = delete(r#"{"shop":"south","number":8}"#, "nothing");
+    let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+    let line = place.fails(&missing, 2);
+    assert!(line.contains("nothing is there to be removed"), "{line}");
+    assert!(!place.path("nothing").join("_metadata").exists());
+    let told = place.ok(&[
+        "edit",
+        "savepoint",
+        "--to",
+        "dropped",
+        "--drop-state",
+        "rates",
+        "--drop-state",
+        "sketch",
+    ]);
+    assert!(
+        told.contains("dropped state feed/rates, 2 entries"),
+        "{told}"
+    );
+    assert!(
+        told.contains("dropped state orders/sketch, 20 entries"),
+        "{told}"
+    );
+
+    // A table of one state goes into one with several; a dump with raw bytes needs a word.
+    place.ok(&[
+        "dump",
+        "savepoint",
+        "--state",
+        "count",
+        "--format",
+        "csv",
+        "--output",
+        "count.csv",
+    ]);
+    place.ok(&[
+        "bootstrap",
+        "count.csv",
+        "--like",
+        "savepoint",
+        "--operator",
+        "orders",
+        "--state",
+        "count",
+        "--to",
+        "counts",
+    ]);
+    let dumped = place.ok(&["dump", "counts"]);
+    assert_eq!(dumped.lines().count(), 20, "{dumped}");
+    let raw = r#"{"operator":"orders","raw":"raw keyed","subtask":0,"key_group":1,"bytes":10}"#;
+    let rows = format!("{}{raw}\n", place.ok(&["dump", "savepoint"]));
+    std::fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let built = ["bootstrap", "rows.jsonl", "--like", "savepoint", "--to"];
+    let line = place.fails(&[&built[..], &["refused"]].concat(), 2);
+    assert!(line.contains("the length alone"), "{line}");
+    assert!(!place.path("refused").exists());
+    let told = place.ok(&[&built[..], &["again", "--skip-raw"]].concat());
+    assert!(told.contains("left out 1 row of raw bytes"), "{told}");
+    assert_eq!(place.dump("again").len(), place.dump("savepoint").len());
+
+    let one = [
+        "bootstrap",
+        "count.csv",
+        "--job",
+        "j",
+        "--operator",
+        "o",
+        "--state",
+        "s",
+        "--to",
+        "new",
+        "--key-type",
+        "string",
+        "--value-type",
+        "u64",
+    ];
+    for (more, told) in [
+        (&["--ttl", "5"][..], "name a unit"),
+        (&["--ttl", "0s"], "longer than 0"),
+        (&["--like", "savepoint"], "cannot be used with"),
+        (&["--kind", "operator-list"], "has no key"),
+    ] {
+        let line = place.fails(&[&one[..], more].concat(), 2);
+        assert!(line.contains(told), "{more:?}: {line}");
+    }
+    for (option, value, told) in [
+        ("--key-type", "f64", "can't be keys"),
+        ("--key-type", "tuple(u8,list<f32>)", "can't be keys"),
+        ("--state", "", "is no name"),
+        ("--state", "a\nb", "is no name"),
+        ("--to", "chk-7", "belongs to a job"),
+    ] {
+        let mut arguments = one;
+        let place_of = arguments.iter().position(|a| *a == option).unwrap();
+        arguments[place_of + 1] = value;
+        let line = place.fails(&arguments, 2);
+        assert!(line.contains(told), "{option} {value:?}: {line}");
+    }
+}
+
 /// Runs `wordcount` to the end of its input with a last checkpoint; returns its rows.
 fn count_words(place: &Path, input: &Path, out: &str, more: &[&str]) -> Vec<String> {
     let out = place.join(out);

@@ -114,7 +114,7 @@ impl Value {
     /// Renders the value as JSON text.
     ///
     /// Integers past 64 bits, `NaN` and infinities become strings; byte strings hexadecimal strings (`"0x…"`); durations
-    /// seconds; an absent option `null`. A map is an object when all keys are strings, else an array of pairs. A struct is an
+    /// seconds; an absent option `null`, and one that is there of what is itself written `null` `{"Some":null}`. A map is an object when all keys are strings, else an array of pairs. A struct is an
     /// object, by position an array, of one position its field. A variant is its name, or an object of its name and its fields.
     #[must_use]
     pub fn to_json_string(&self) -> String {

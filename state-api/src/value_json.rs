@@ -15,12 +15,24 @@ pub(crate) fn write(value: &Value, out: &mut String) {
         // The debug form of a finite float is its shortest exact one, and valid JSON.
         Value::F32(v) if v.is_finite() => push(out, format_args!("{v:?}")),
         Value::F64(v) if v.is_finite() => push(out, format_args!("{v:?}")),
+        // One of the many values that are no number has its bits beside it, all but the usual one.
+        Value::F32(v) if v.is_nan() && v.to_bits() != f32::NAN.to_bits() => {
+            push(out, format_args!("\"NaN({:#x})\"", v.to_bits()));
+        }
+        Value::F64(v) if v.is_nan() && v.to_bits() != f64::NAN.to_bits() => {
+            push(out, format_args!("\"NaN({:#x})\"", v.to_bits()));
+        }
         Value::F32(v) => write_string(&v.to_string(), out),
         Value::F64(v) => write_string(&v.to_string(), out),
         Value::Char(v) => write_string(v.encode_utf8(&mut [0; 4]), out),
         Value::Str(v) => write_string(v, out),
         Value::Bytes(v) => write_quoted_hex(v, out),
         Value::Duration(v) => push(out, format_args!("{}.{:09}", v.as_secs(), v.subsec_nanos())),
+        Value::Option(Some(inner)) if is_null(inner) => {
+            out.push_str("{\"Some\":");
+            write(inner, out);
+            out.push('}');
+        }
         Value::Option(Some(inner)) => write(inner, out),
         Value::List(items) | Value::Tuple(items) => write_array(items.iter(), out),
         Value::Map(entries) => write_map(entries, out),
@@ -48,6 +60,19 @@ pub(crate) fn write(value: &Value, out: &mut String) {
             write_quoted_hex(bytes, out);
             out.push('}');
         }
+    }
+}
+
+/// Says whether a value is written `null`, or so much like it that an option of it would be taken for an absent one.
+fn is_null(value: &Value) -> bool {
+    match value {
+        Value::Unit | Value::Option(None) => true,
+        Value::Option(Some(inner)) => is_null(inner),
+        Value::Record { fields, .. } if positional(fields) => match fields.as_slice() {
+            [(_, one)] => is_null(one),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

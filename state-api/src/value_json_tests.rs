@@ -42,6 +42,10 @@ fn every_kind_of_value_has_its_json() {
         (Value::F64(1e300), "1e300"),
         (Value::F64(f64::NAN), "\"NaN\""),
         (Value::F64(f64::NEG_INFINITY), "\"-inf\""),
+        (
+            Value::F64(f64::from_bits(0xfff8_0000_0000_0001)),
+            "\"NaN(0xfff8000000000001)\"",
+        ),
         (Value::Char('"'), r#""\"""#),
         (
             text("a\"b\\c\n\r\t\u{1}\u{7f}ü😀"),
@@ -51,6 +55,11 @@ fn every_kind_of_value_has_its_json() {
         (Value::Duration(Duration::from_millis(1500)), "1.500000000"),
         (Value::Option(None), "null"),
         (some(Value::UInt(1)), "1"),
+        (some(Value::Unit), "{\"Some\":null}"),
+        (
+            some(some(Value::Option(None))),
+            "{\"Some\":{\"Some\":null}}",
+        ),
         (Value::List(vec![Value::UInt(1), Value::Unit]), "[1,null]"),
         (Value::Tuple(vec![Value::UInt(1), text("a")]), "[1,\"a\"]"),
         (Value::Map(vec![]), "{}"),

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -176,7 +177,9 @@ Examples:
   holdfast edit savepoints/savepoint-… --to edited --rows changes.jsonl
 
 The old checkpoint stays as it is. Rows are JSON objects, one a line, as dump writes them: what they name is set, or deleted if they
-say \"delete\":true. A deletion without namespace or map key deletes all of the key's.
+say \"delete\":true. A deletion without namespace, map key or time deletes all of the key's. A row of a list with an index is the
+element of that index in the old list, or the next behind its end; without one its value is the whole list. Rows take effect in their
+order; what a row has set no other may set again. A --delete that finds nothing is an error, after which there is no new checkpoint.
 
 {EXIT_CODES}"))]
 pub(crate) struct EditArgs {
@@ -248,10 +251,13 @@ Examples:
   holdfast bootstrap totals.csv --to start --job flights --operator delays --state totals \\
       --key-type string --value-type 'struct Totals{{flights:u64,delay:f64}}'
   holdfast dump old --output rows.jsonl && holdfast bootstrap rows.jsonl --like old --to new
+  holdfast bootstrap totals.csv --like old --operator delays --state totals --to new
 
 Rows are JSON objects, one a line, or a table with a head (by the ending .csv, or --format): the columns are key, namespace, map_key,
-value, time_ms, renewed_ms, those of structs key.FIELD and value.FIELD. Types are written as show prints them, and must be those of
-the job. The new checkpoint is a savepoint: a job starts from it with --from.
+value, index, time_ms, renewed_ms, those of structs key.FIELD and value.FIELD. Elements of a list stand in it by their index, or as
+they come where none has one. Types are written as show prints them, and must be those of the job. A dump has the length alone of
+bytes that only the job can read: a row of them is refused, or left out with --skip-raw. The new checkpoint is a savepoint: a job
+starts from it with --from.
 
 {EXIT_CODES}"))]
 pub(crate) struct BootstrapArgs {
@@ -268,33 +274,51 @@ pub(crate) struct BootstrapArgs {
     /// Id of the job
     #[arg(long, value_name = "ID")]
     pub(crate) job: Option<String>,
-    /// Uid of the operator
-    #[arg(long, value_name = "UID", conflicts_with = "like")]
+    /// Uid of the operator; with --like, of rows that name none
+    #[arg(long, value_name = "UID")]
     pub(crate) operator: Option<String>,
-    /// Name of the state
-    #[arg(long, value_name = "NAME", conflicts_with = "like")]
+    /// Name of the state; with --like, of rows that name none
+    #[arg(long, value_name = "NAME")]
     pub(crate) state: Option<String>,
     /// Kind of the state: value, list, map, sorted-map, reducing, aggregating, timer, operator-list or broadcast
-    #[arg(long, value_name = "KIND", default_value = "value")]
+    #[arg(
+        long,
+        value_name = "KIND",
+        default_value = "value",
+        conflicts_with = "like"
+    )]
     pub(crate) kind: String,
     /// Type of the key
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", conflicts_with = "like")]
     pub(crate) key_type: Option<String>,
     /// Type of the namespace
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", conflicts_with = "like")]
     pub(crate) namespace_type: Option<String>,
     /// Type of the key within a map
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", conflicts_with = "like")]
     pub(crate) map_key_type: Option<String>,
     /// Type of the value, of a list's elements, or of the accumulator
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", conflicts_with = "like")]
     pub(crate) value_type: Option<String>,
     /// Codec of the value: compact or evolvable
-    #[arg(long, value_name = "CODEC", default_value = "compact")]
+    #[arg(
+        long,
+        value_name = "CODEC",
+        default_value = "compact",
+        conflicts_with = "like"
+    )]
     pub(crate) codec: String,
     /// Time-to-live of the state, such as 1h
-    #[arg(long, value_name = "TIME")]
-    pub(crate) ttl: Option<String>,
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = crate::args::time,
+        conflicts_with = "like"
+    )]
+    pub(crate) ttl: Option<Duration>,
+    /// Leave out the rows of a dump that stand for raw bytes: it has the length of them alone
+    #[arg(long)]
+    pub(crate) skip_raw: bool,
     /// Number of subtasks that the state is divided among [default: 1, or that of --like]
     #[arg(short, long, value_name = "N")]
     pub(crate) parallelism: Option<u32>,

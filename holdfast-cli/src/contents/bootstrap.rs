@@ -1,17 +1,16 @@
 use std::sync::Arc;
 
 use checkpoint_tools::{Bootstrap, CheckpointSource, NewOperator};
-use runtime_core::config::parse_duration;
 use serde_json::json;
 use state_api::{
-    Attempt, CodecKind, Error, HashId, JobId, MaxParallelism, OperatorStateMode, OperatorUid,
-    Result, Schema, StateKind, StateMeta, TypeMeta,
+    Attempt, CodecKind, Error, Fields, HashId, JobId, MaxParallelism, OperatorStateMode,
+    OperatorUid, Result, Schema, SnapshotKind, StateKind, StateMeta, TypeMeta,
 };
 
 use super::args::{BootstrapArgs, Rows};
-use super::changes::{begin, written};
+use super::changes::{begin, check, written};
 use super::opened::{interruptible, toolbox};
-use super::row_file::{csv_rows, json_rows};
+use super::row_file::{RawRows, csv_rows, json_rows, length};
 use super::steps::Steps;
 use crate::failure::Failure;
 use crate::inspect::io_runtime;
@@ -33,6 +32,13 @@ pub(crate) fn run_bootstrap(args: &BootstrapArgs) -> std::result::Result<(), Fai
                 let found = crate::run::find(path, &access).await?;
                 let source = CheckpointSource::new(found, [], toolbox.clone());
                 let mut operators = NewOperator::like(&source)?;
+                // Keys whose hash was written by hand would go where the job does not look for them.
+                let is_portable = source.metadata().kind == SnapshotKind::CanonicalSavepoint;
+                let states = source.states();
+                let keyed = states.iter().filter(|state| state.mode.is_none());
+                for state in keyed.filter(|_| is_portable) {
+                    source.check_hash(state).await?;
+                }
                 for operator in &mut operators {
                     divide(operator, args)?;
                 }
@@ -44,23 +50,41 @@ pub(crate) fn run_bootstrap(args: &BootstrapArgs) -> std::result::Result<(), Fai
             Some(id) => JobId::new(id)?,
             None => job,
         };
-        let target = begin(&args.target, Attempt(1), &access).await?;
-        let path = shown(target.root().url());
-        let mut building = Bootstrap::new(&toolbox, job, operators)?;
+        check(&args.target, &access).await?;
+        let building = Bootstrap::new(&toolbox, job, operators)?;
+        let (operator, state) = (args.operator.clone(), args.state.clone());
+        let mut building = building.rows_are_of(operator, state);
+        // Every row is read before the first file is made: a wrong one leaves nothing behind.
+        progress.begin("read rows", length(&args.rows));
         let take = &mut |row| building.row(&row);
+        let mut skipped = 0;
         match format(args) {
-            Rows::Csv => csv_rows(&args.rows, take)?,
-            Rows::Jsonl => json_rows(&args.rows, take)?,
+            Rows::Csv => csv_rows(&args.rows, &progress, take)?,
+            Rows::Jsonl => {
+                let raw = match args.skip_raw {
+                    true => RawRows::Skipped,
+                    false => RawRows::Refused,
+                };
+                skipped = json_rows(&args.rows, raw, &progress, take)?;
+            }
         }
         let rows = building.rows();
+        let target = begin(&args.target, Attempt(1), &access).await?;
+        let path = shown(target.root().url());
         let metadata = building.finish(target).await?;
         progress.clear();
-        let line = format!("read {}\n", counted(rows, "row"));
+        let mut line = format!("read {}\n", counted(rows, "row"));
+        if skipped > 0 {
+            let parts = counted(skipped, "row");
+            line.push_str(&format!(
+                "left out {parts} of raw bytes, which are not in the dump\n"
+            ));
+        }
         written(
             &metadata,
             &path,
             args.target.json,
-            json!({ "rows": rows }),
+            json!({ "rows": rows, "skipped": skipped }),
             &line,
         )
     })
@@ -120,7 +144,7 @@ fn described(args: &BootstrapArgs) -> Result<(JobId, Vec<NewOperator>)> {
     let key = parsed(&args.key_type, "key-type")?;
     let key = match (is_keyed, key) {
         (true, None) => return Err(Error::invalid("--key-type is needed")),
-        (true, Some(key)) => key,
+        (true, Some(key)) => can_be_key(key, "key-type")?,
         (false, None) => Schema::Unit,
         (false, Some(_)) => {
             return Err(Error::invalid(
@@ -137,29 +161,58 @@ fn described(args: &BootstrapArgs) -> Result<(JobId, Vec<NewOperator>)> {
     let map_key = match (has_map_key, map_key) {
         (true, None) => return Err(Error::invalid("--map-key-type is needed")),
         (false, Some(_)) => return Err(Error::invalid("--map-key-type is for maps")),
-        (_, schema) => schema.map(|schema| TypeMeta {
+        (_, schema) => schema,
+    };
+    let map_key = match map_key {
+        None => None,
+        Some(schema) => Some(TypeMeta {
             // A broadcast state has one codec for both.
             codec: if is_keyed { CodecKind::Compact } else { codec },
-            schema,
+            schema: can_be_key(schema, "map-key-type")?,
         }),
+    };
+    if let (StateKind::SortedMap, Some(map_key)) = (kind, &map_key)
+        && has_part(&map_key.schema, &|part| {
+            matches!(part, Schema::Set(_) | Schema::Map(..))
+        })
+    {
+        return Err(Error::invalid(format!(
+            "--map-key-type {}: sets and maps can't be keys of a sorted map",
+            map_key.schema
+        )));
+    }
+    let namespace = match parsed(&args.namespace_type, "namespace-type")? {
+        None => Schema::Unit,
+        Some(_) if !is_keyed => {
+            return Err(Error::invalid(
+                "state of an operator has no namespace: --namespace-type is for keyed state",
+            ));
+        }
+        Some(schema) => can_be_key(schema, "namespace-type")?,
     };
     let value = match (kind, parsed(&args.value_type, "value-type")?) {
         (StateKind::Timer, None) => compact(Schema::Unit),
         (_, None) => return Err(Error::invalid("--value-type is needed")),
         (_, Some(schema)) => TypeMeta { codec, schema },
     };
-    let ttl_ms = match &args.ttl {
+    let ttl_ms = match args.ttl {
         None => None,
-        Some(text) => {
-            let ttl = parse_duration(text).map_err(Error::invalid)?;
-            Some(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
+        Some(_) if !is_keyed || kind == StateKind::Timer => {
+            return Err(Error::invalid(format!(
+                "entries of kind {kind} have no time-to-live: --ttl is for other states"
+            )));
         }
+        Some(ttl) => Some(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
     };
+    let name = needed(&args.state, "state")?;
+    if name.trim().is_empty() || name.contains(char::is_control) {
+        return Err(Error::invalid(format!("--state {name:?} is no name")));
+    }
     let meta = StateMeta {
-        name: Arc::from(needed(&args.state, "state")?),
+        name: Arc::from(name),
         kind,
         key: compact(key),
-        namespace: compact(parsed(&args.namespace_type, "namespace-type")?.unwrap_or(Schema::Unit)),
+        namespace: compact(namespace),
         map_key,
         value,
         ttl_ms,
@@ -179,4 +232,31 @@ fn described(args: &BootstrapArgs) -> Result<(JobId, Vec<NewOperator>)> {
         _ => operator.keyed.push(meta),
     }
     Ok((job, vec![operator]))
+}
+
+/// Refuses the type of a key whose equal values may have different bytes, or the same key several hashes.
+fn can_be_key(schema: Schema, option: &str) -> Result<Schema> {
+    let is_no_key =
+        |part: &Schema| matches!(part, Schema::F32 | Schema::F64 | Schema::Opaque { .. });
+    match has_part(&schema, &is_no_key) {
+        true => Err(Error::invalid(format!(
+            "--{option} {schema}: floats and opaque values can't be keys"
+        ))),
+        false => Ok(schema),
+    }
+}
+
+/// Says whether a type, or one within it, is of a kind.
+fn has_part(schema: &Schema, is: &dyn Fn(&Schema) -> bool) -> bool {
+    let any = |fields: &Fields| fields.as_slice().iter().any(|f| has_part(&f.schema, is));
+    is(schema)
+        || match schema {
+            Schema::Option(inner) | Schema::List(inner) | Schema::Set(inner) => has_part(inner, is),
+            Schema::Array(inner, _) => has_part(inner, is),
+            Schema::Map(key, value) => has_part(key, is) || has_part(value, is),
+            Schema::Tuple(parts) => parts.iter().any(|part| has_part(part, is)),
+            Schema::Struct(it) => any(&it.fields),
+            Schema::Enum(it) => it.variants.iter().any(|v| any(&v.fields)),
+            _ => false,
+        }
 }

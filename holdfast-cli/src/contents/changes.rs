@@ -1,15 +1,14 @@
 //! Commands that write a new checkpoint out of another one.
 use checkpoint_storage::{CheckpointMetadata, StoreAccess, StoreRoot};
 use checkpoint_tools::{
-    CheckpointSource, Edit, EditReport, NewCheckpoint, RescaledOperator, Row, convert, edit,
-    rescale,
+    CheckpointSource, Edit, EditReport, NewCheckpoint, RescaledOperator, Row, convert, rescale,
 };
 use serde_json::json;
 use state_api::{Attempt, MaxParallelism, Result};
 
 use super::args::{ConvertArgs, EditArgs, RescaleArgs, TargetArgs};
 use super::opened::{interruptible, open};
-use super::row_file::json_rows;
+use super::row_file::{RawRows, json_rows, length};
 use super::steps::Steps;
 use crate::failure::Failure;
 use crate::inspect::{Table, io_runtime};
@@ -24,6 +23,12 @@ pub(super) async fn begin(
 ) -> Result<NewCheckpoint> {
     let root = StoreRoot::open(&args.to, args.stores.access(source)?)?;
     NewCheckpoint::begin(root, attempt).await
+}
+
+/// Checks that the new checkpoint that the command line names can be begun, before anything long is done.
+pub(super) async fn check(args: &TargetArgs, access: &StoreAccess) -> Result<()> {
+    let root = StoreRoot::open(&args.to, args.stores.access(access)?)?;
+    NewCheckpoint::check(&root).await
 }
 
 async fn begin_beside(
@@ -134,8 +139,8 @@ fn rescaled_table(report: &[RescaledOperator]) -> String {
 /// # Errors
 /// As [`run_convert`], and when a change can't be made.
 pub(crate) fn run_edit(args: &EditArgs) -> std::result::Result<(), Failure> {
-    let changes = changes(args)?;
-    if changes.is_empty() {
+    let (changes, row) = changes(args)?;
+    if changes.is_empty() && row.is_none() && args.rows.is_none() {
         return Err(Failure::usage(
             "nothing is to be changed: name --drop-state, --rename, --state or --rows (see --help)",
         ));
@@ -145,35 +150,57 @@ pub(crate) fn run_edit(args: &EditArgs) -> std::result::Result<(), Failure> {
     interruptible(&io, &progress, async {
         let access = args.source.stores.access(io.handle())?;
         let source = open(&args.source, &access, &progress).await?;
+        check(&args.target, &access).await?;
+        let mut editing = changes.begin(&source)?;
+        if let Some(row) = &row {
+            editing.row(row)?;
+        }
+        // Every row is read before the first file is made: a wrong one leaves nothing behind.
+        if let Some(path) = &args.rows {
+            progress.begin("read rows", length(path));
+            let take = &mut |row| editing.row(&row);
+            json_rows(path, RawRows::Refused, &progress, take)?;
+        }
+        let rows = editing.rows();
         let (target, path) = begin_beside(&args.target, &source, &access).await?;
-        let (metadata, report) = edit(&source, target, &changes).await?;
+        let (metadata, report) = editing.finish(target).await?;
         progress.clear();
         let more = json!({
             "dropped": report.dropped.iter()
-                .map(|(state, entries)| json!({ "state": state, "entries": entries }))
+                .map(|it| json!({
+                    "operator": it.operator.as_str(), "state": it.state, "entries": it.entries,
+                }))
                 .collect::<Vec<_>>(),
             "renamed": report.renamed.iter()
                 .map(|(old, new)| json!({ "old": old, "new": new }))
                 .collect::<Vec<_>>(),
+            "rows": rows,
             "set": report.set,
             "removed": report.removed,
         });
-        written(&metadata, &path, args.target.json, more, &edited(&report))
+        let lines = edited(&report, rows);
+        written(&metadata, &path, args.target.json, more, &lines)
     })
 }
 
-fn edited(report: &EditReport) -> String {
+fn edited(report: &EditReport, rows: u64) -> String {
     let mut out = String::new();
-    for (state, entries) in &report.dropped {
-        let entries = counted(*entries, "entry").replace("entrys", "entries");
-        out.push_str(&format!("dropped state {state}, {entries}\n"));
+    for dropped in &report.dropped {
+        let entries = match dropped.entries {
+            Some(1) => ", 1 entry".to_owned(),
+            Some(entries) => format!(", {} entries", grouped(entries)),
+            None => String::new(),
+        };
+        let (operator, state) = (&dropped.operator, &dropped.state);
+        out.push_str(&format!("dropped state {operator}/{state}{entries}\n"));
     }
     for (old, new) in &report.renamed {
         out.push_str(&format!("renamed operator {old} to {new}\n"));
     }
-    if report.set + report.removed > 0 {
+    if rows > 0 {
         out.push_str(&format!(
-            "set {}, removed or replaced {}\n",
+            "read {}: set {}, removed or replaced {}\n",
+            counted(rows, "row"),
             grouped(report.set),
             grouped(report.removed)
         ));
@@ -181,8 +208,8 @@ fn edited(report: &EditReport) -> String {
     out
 }
 
-/// Reads the changes that the command line names.
-fn changes(args: &EditArgs) -> std::result::Result<Edit, Failure> {
+/// Reads the changes that the command line names, without those of a file.
+fn changes(args: &EditArgs) -> std::result::Result<(Edit, Option<Row>), Failure> {
     let mut changes = Edit::new();
     for state in &args.drop_state {
         changes = changes.drop_state(state);
@@ -193,32 +220,30 @@ fn changes(args: &EditArgs) -> std::result::Result<Edit, Failure> {
             .ok_or_else(|| Failure::usage(format!("--rename reads OLD=NEW, not {rename:?}")))?;
         changes = changes.rename(old, new);
     }
-    if let Some(state) = &args.state {
-        if args.value.is_none() && !args.delete && args.time_ms.is_none() {
-            return Err(Failure::usage(
-                "what becomes of the key: --value JSON or --delete?",
-            ));
-        }
-        let (operator, state) = match state.rsplit_once('/') {
-            Some((operator, state)) => (Some(operator), state),
-            None => (None, state.as_str()),
-        };
-        changes = changes.row(Row::from_texts(&[
-            ("operator", operator),
-            ("state", Some(state)),
-            ("key", args.key.as_deref()),
-            ("namespace", args.namespace.as_deref()),
-            ("map_key", args.map_key.as_deref()),
-            ("time_ms", args.time_ms.map(|ms| ms.to_string()).as_deref()),
-            ("value", args.value.as_deref()),
-            ("delete", args.delete.then_some("true")),
-        ])?);
+    let Some(state) = &args.state else {
+        return Ok((changes, None));
+    };
+    if args.value.is_none() && !args.delete && args.time_ms.is_none() {
+        return Err(Failure::usage(
+            "what becomes of the key: --value JSON or --delete?",
+        ));
     }
-    if let Some(path) = &args.rows {
-        json_rows(path, &mut |row| {
-            changes = std::mem::take(&mut changes).row(row);
-            Ok(())
-        })?;
+    if args.delete && args.rows.is_none() {
+        changes = changes.must_remove();
     }
-    Ok(changes)
+    let (operator, state) = match state.rsplit_once('/') {
+        Some((operator, state)) => (Some(operator), state),
+        None => (None, state.as_str()),
+    };
+    let row = Row::from_texts(&[
+        ("operator", operator),
+        ("state", Some(state)),
+        ("key", args.key.as_deref()),
+        ("namespace", args.namespace.as_deref()),
+        ("map_key", args.map_key.as_deref()),
+        ("time_ms", args.time_ms.map(|ms| ms.to_string()).as_deref()),
+        ("value", args.value.as_deref()),
+        ("delete", args.delete.then_some("true")),
+    ])?;
+    Ok((changes, Some(row)))
 }
