@@ -53,6 +53,11 @@ impl StoredCheckpoint {
         let metadata = checked(above.signer(), &bytes)
             .and_then(CheckpointMetadata::decode)
             .map_err(named)?;
+        let named_after = checkpoint_of_folder(folder).filter(|id| *id != metadata.checkpoint);
+        if named_after.is_some() && metadata.own_root == OwnRoot::Parent {
+            let error = format!("the folder holds checkpoint {}", metadata.checkpoint);
+            return Err(named(Error::corrupt(error)));
+        }
         let own = match metadata.own_root {
             OwnRoot::Folder => place.clone(),
             OwnRoot::Parent if folder.is_empty() => {
@@ -137,18 +142,28 @@ pub(crate) async fn latest(job: &StoreRoot) -> Result<StoredCheckpoint> {
     if skipped > 0 {
         tracing::warn!(job = job.url(), checkpoints = ?damaged, "damaged checkpoints are skipped");
     }
-    let complete = found.into_iter().find_map(|listed| match listed.state {
-        CheckpointState::Complete(checkpoint) => Some(*checkpoint),
-        _ => None,
-    });
+    let (mut complete, mut why) = (None, None);
+    for listed in found {
+        match listed.state {
+            CheckpointState::Complete(checkpoint) if complete.is_none() => {
+                complete = Some(*checkpoint);
+            }
+            CheckpointState::Damaged(error) if why.is_none() => why = Some(error),
+            _ => {}
+        }
+    }
     complete.ok_or_else(|| {
-        let message = match skipped {
-            0 => "the job folder has no complete checkpoint".to_owned(),
-            n => format!(
-                "the job folder has no complete checkpoint; {n} damaged ones are left alone"
-            ),
+        // Whoever took that for an empty folder would begin anew, and lose what is in them.
+        let error = match skipped {
+            0 => Error::not_found("the job folder has no complete checkpoint"),
+            n => Error::corrupt(format!(
+                "the job folder has no checkpoint that can be read; {n} damaged ones are left alone"
+            )),
         };
-        Error::not_found(message).with("folder", job.url())
+        match why {
+            Some(why) => error.with("folder", job.url()).caused_by(why),
+            None => error.with("folder", job.url()),
+        }
     })
 }
 
@@ -204,6 +219,12 @@ pub async fn list_checkpoints(job: &StoreRoot) -> Result<Vec<ListedCheckpoint>> 
                     "the folder holds checkpoint {}",
                     found.metadata.checkpoint
                 ))
+                .with("checkpoint", found.folder.url()),
+            ),
+            Ok(found) if found.metadata.own_root == OwnRoot::Folder => CheckpointState::Damaged(
+                Error::invalid(
+                    "a self-contained checkpoint, a copy or a savepoint, lies among those of the job: move it out of the job's folder",
+                )
                 .with("checkpoint", found.folder.url()),
             ),
             Ok(found) => CheckpointState::Complete(Box::new(found)),
@@ -264,10 +285,7 @@ async fn open_pointer(pointer: &str, access: &StoreAccess) -> Result<(StoreRoot,
             };
             let found = canonical(&start, runtime).await?;
             if latest {
-                return Ok((
-                    StoreRoot::local(found, runtime.clone())?,
-                    "latest".to_owned(),
-                ));
+                return Ok((access.local(found)?, "latest".to_owned()));
             }
             let folder = if found.is_file() {
                 found.parent().unwrap_or(&found)
@@ -278,10 +296,7 @@ async fn open_pointer(pointer: &str, access: &StoreAccess) -> Result<(StoreRoot,
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default();
-            Ok((
-                StoreRoot::local(folder.parent().unwrap_or(folder), runtime.clone())?,
-                name,
-            ))
+            Ok((access.local(folder.parent().unwrap_or(folder))?, name))
         }
         Location::Remote(_) => {
             let trimmed = pointer.trim_end_matches('/');

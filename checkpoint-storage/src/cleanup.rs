@@ -10,7 +10,7 @@ use crate::claim::{CLAIM_NAME, Claimant};
 use crate::gc::attempt_of_path;
 use crate::job_store::{ANNOUNCED, JobStore, needs_announcement};
 use crate::layout::{checkpoint_folder, checkpoint_of_folder};
-use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot, file_of};
+use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
 use crate::names::attempt_of_name;
 use crate::publish::LocalPublish;
 use crate::root::StoreRoot;
@@ -152,10 +152,7 @@ impl JobStore {
         let claimant = self.claimant(&folder).await?;
         if claimant == Claimant::Another {
             // Claimed in this moment: the claimer may have seen the metadata and goes on, so it comes back.
-            match folder
-                .publish(METADATA_NAME, file_of(folder.signer(), metadata)?)
-                .await
-            {
+            match folder.publish_metadata(metadata).await {
                 Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
                 _ => return Ok(DeleteReport::of_claimed(&folder)),
             }

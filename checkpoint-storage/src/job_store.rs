@@ -257,7 +257,7 @@ impl JobStore {
     /// publish when it was fenced can leave a higher id, of a history that nobody continued.
     ///
     /// # Errors
-    /// `Retryable` when the store fails.
+    /// `Corrupt` when there are checkpoints, and none that can be read; `Retryable` when the store fails.
     pub async fn latest(&self) -> Result<Option<StoredCheckpoint>> {
         match checkpoint::latest(&self.root).await {
             Ok(found) => Ok(Some(found)),

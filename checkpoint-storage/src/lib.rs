@@ -71,7 +71,7 @@ pub use choice::StorageChoice;
 pub use claim::{CLAIM_NAME, ClaimRecord};
 pub use cleanup::{DeleteReport, SweepReport};
 pub use copies::{LocalCopies, LocalCopyOptions, ReadBytes, RestoringStorage};
-pub use copy::{CopyOptions, CopyReport, copy_checkpoint};
+pub use copy::{CopyOptions, CopyReport, CopySealing, copy_checkpoint};
 pub use digest::{DigestBuilder, digest_of};
 pub use executor::TokioExecutor;
 pub use gc::{
@@ -99,7 +99,9 @@ pub use remote::{
 };
 pub use root::StoreRoot;
 pub use savepoint::SavepointFolder;
-pub use sealed::{BlockCipher, Compression, SEALED_ENDING, Sealing};
+#[cfg(feature = "encryption")]
+pub use sealed::XChaChaCipher;
+pub use sealed::{BlockCipher, Compression, KeyRing, Protection, SEALED_ENDING, Sealing};
 pub use state_api::read_handle;
 pub use stop::StopRecord;
 pub use storage::{ObjectCheckpointStorage, ReapReport};

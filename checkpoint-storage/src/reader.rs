@@ -3,10 +3,11 @@ use std::ops::Range;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use state_api::{Error, ErrorKind, ObjectHandle, ObjectReader, Result};
+use state_api::{Digest, Error, ErrorKind, ObjectHandle, ObjectReader, Result};
 
 use crate::digest::{DigestBuilder, digest_of};
 use crate::root::StoreRoot;
+use crate::sealed::{WholeReader, is_sealed};
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 4 << 20;
@@ -64,6 +65,70 @@ pub(crate) async fn read_part(
         return Err(wrong_digest(object));
     }
     Ok(bytes)
+}
+
+/// What [`check_object`] could tell of an object that is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whole {
+    /// What is inside is what it was, and so are the stored bytes.
+    Inside,
+    /// The stored bytes are what they were; they have this digest, and the key of this name to open them is not here.
+    Stored(Digest, String),
+}
+
+/// Reads an object from start to end, nothing of which is remembered: the stored bytes, and what is inside if they are sealed.
+///
+/// `passed` is told the bytes of the object as its handle counts them.
+///
+/// # Errors
+/// `Corrupt` when it is missing, of another length or damaged, which says whether inside or as it is stored; `Retryable`
+/// when the store fails.
+pub(crate) async fn check_object(
+    root: &StoreRoot,
+    object: &ObjectHandle,
+    passed: &mut (dyn FnMut(u64) + Send),
+) -> Result<Whole> {
+    if !is_sealed(object.path.as_str()) {
+        check_len(root, object).await?;
+        let mut reader = DigestReader::new(root.clone(), object.clone());
+        while let Some(bytes) = reader.next().await? {
+            passed(bytes.len() as u64);
+        }
+        return Ok(Whole::Inside);
+    }
+    let mut reader = open_sealed(root, object).await?;
+    let mut digest = DigestBuilder::new();
+    while let Some(piece) = reader.next().await? {
+        digest.update(&piece.plain);
+        passed(piece.plain.len() as u64);
+    }
+    if let Some(key) = reader.missing_key() {
+        return Ok(Whole::Stored(reader.stored_digest(), key.to_owned()));
+    }
+    check_inside(object, &digest)?;
+    Ok(Whole::Inside)
+}
+
+/// Starts to read a sealed object that must be there in its full length.
+pub(crate) async fn open_sealed(root: &StoreRoot, object: &ObjectHandle) -> Result<WholeReader> {
+    match WholeReader::open(root, object.path.as_str()).await {
+        Ok(reader) if reader.plain_len() != object.len => {
+            Err(wrong_len(object, reader.plain_len()))
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(missing(object).caused_by(e)),
+        outcome => outcome,
+    }
+}
+
+/// Compares what was inside a sealed object with what its handle says.
+pub(crate) fn check_inside(object: &ObjectHandle, inside: &DigestBuilder) -> Result<()> {
+    match inside.len() == object.len && inside.digest() == object.digest {
+        true => Ok(()),
+        false => Err(Error::corrupt(
+            "an object of the checkpoint is damaged: it is whole as it is stored, but the digest of what is inside differs",
+        )
+        .with("object", object)),
+    }
 }
 
 /// Reads an object from start to end and checks its digest.

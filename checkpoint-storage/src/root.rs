@@ -6,17 +6,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use opendal::Operator;
-use state_api::{Error, Result};
+use state_api::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 
-use crate::metadata::MetadataSigner;
+use crate::metadata::{
+    CheckpointMetadata, METADATA_NAME, MetadataEncoder, MetadataSigner, file_of,
+};
 use crate::names::UuidSource;
 use crate::publish::{ConditionalPublish, Content, LocalPublish, MemoryPublish, Publish};
 use crate::remote::{self, Requests, StoreAccess};
-use crate::sealed::{IndexCache, Sealing, is_sealed};
+use crate::sealed::{IndexCache, Sealing, WholeReader, is_sealed};
 use crate::store::{
-    Held, Lease, LocalStore, MemoryStore, ObjectStore, ObjectWriter, OpenUpload, OpendalStore,
-    StoreEntry,
+    EntropyPath, EntropyPublish, EntropyStore, Held, Lease, LocalStore, MemoryStore, ObjectStore,
+    ObjectWriter, OpenUpload, OpendalStore, StoreEntry, check_marker,
 };
 
 /// A folder of a store: its objects, how one publishes there, and its URL.
@@ -84,6 +86,18 @@ impl StoreRoot {
         self.len(path).await
     }
 
+    /// As [`StoreRoot::plain_len`], asked of the store and not of what is remembered.
+    pub(crate) async fn fresh_len(&self, path: &str) -> Result<Option<u64>> {
+        if is_sealed(path) {
+            return match WholeReader::open(self, path).await {
+                Ok(reader) => Ok(Some(reader.plain_len())),
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(e),
+            };
+        }
+        self.len(path).await
+    }
+
     /// Reads a part of an object as its handle has it.
     pub(crate) async fn read_plain(
         &self,
@@ -147,6 +161,38 @@ impl StoreRoot {
         ))
     }
 
+    /// Returns a folder below this one whose objects of snapshots are spread over paths that begin differently.
+    ///
+    /// The path holds a marker, as a segment or a part of one: in its place stand one or two hexadecimal digits that follow
+    /// from an object's name, and nothing for metadata and all else. Listings take sixteen times as many requests for each digit.
+    ///
+    /// # Errors
+    /// `Config` when the marker is not in the path, or is none.
+    pub fn with_entropy(&self, path: &str, marker: &str, digits: usize) -> Result<Self> {
+        check_marker(marker)?;
+        let inside = self.join(path);
+        let Some(place) = EntropyPath::new(&inside, marker, digits) else {
+            return Err(Error::config("the marker for entropy is not in the path")
+                .with("path", path)
+                .with("marker", marker));
+        };
+        let objects = EntropyStore {
+            inner: Arc::clone(&self.objects),
+            path: place.clone(),
+        };
+        let publish = EntropyPublish {
+            inner: Arc::clone(&self.publish),
+            path: place,
+        };
+        Ok(Self {
+            objects: Arc::new(objects),
+            publish: Arc::new(publish),
+            prefix: "".into(),
+            url: format!("{}/{path}", self.url).into(),
+            ..self.clone()
+        })
+    }
+
     /// Opens a folder by URL or local path: `file:` and plain paths locally, other schemes by what is compiled in.
     ///
     /// `docs/storage.md` lists the schemes, their features and their options. Nothing is sent to the store yet.
@@ -157,8 +203,10 @@ impl StoreRoot {
     pub fn open(url: &str, access: impl Into<StoreAccess>) -> Result<Self> {
         let access = access.into();
         match split_url(url)? {
-            Location::Local(path) => Self::local(path, access.runtime().clone()),
-            Location::Remote(scheme) => remote::open(&scheme, url, &access),
+            Location::Local(path) => access.local(path),
+            Location::Remote(scheme) => {
+                remote::open(&scheme, url, &access).map(|root| access.protection().of(root))
+            }
         }
     }
 
@@ -198,6 +246,24 @@ impl StoreRoot {
     /// As there.
     pub fn publish(&self, path: &str, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         self.publish.publish(&self.join(path), bytes)
+    }
+
+    /// Publishes metadata in this folder, signed if there is something to sign it with.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the metadata breaks a rule; those of [`Publish::publish`].
+    pub async fn publish_metadata(&self, metadata: &CheckpointMetadata) -> Result<()> {
+        match self.signer() {
+            // Metadata that is signed is made as a whole; it may be large, so other metadata is made part by part.
+            Some(signer) => {
+                let file = file_of(Some(signer), metadata)?;
+                self.publish(METADATA_NAME, file).await
+            }
+            None => {
+                let mut content = MetadataEncoder::new(metadata)?;
+                self.publish_parts(METADATA_NAME, &mut content).await
+            }
+        }
     }
 
     /// Publishes an object out of parts; see [`Publish::publish_parts`].
@@ -351,7 +417,7 @@ pub(crate) fn split_url(url: &str) -> Result<Location> {
     if !scheme.eq_ignore_ascii_case("file") {
         return match rest.strip_prefix("//") {
             Some(rest) if !rest.is_empty() => Ok(Location::Remote(scheme.to_ascii_lowercase())),
-            _ => Err(Error::config("a URL reads scheme://place").with("url", without_query(url))),
+            _ => Err(Error::config("a URL reads scheme://place").with("url", scheme_of(url))),
         };
     }
     // file:/a, file:///a and file://localhost/a name the same folder.
@@ -377,15 +443,17 @@ fn is_scheme(scheme: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
-/// Cuts off what may hold secrets: the query, and user and password.
-pub(crate) fn without_query(url: &str) -> &str {
-    url.split(['?', '#']).next().unwrap_or(url)
+/// Returns what of a URL that is refused can be shown: behind the scheme there may be a secret.
+pub(crate) fn scheme_of(url: &str) -> String {
+    match url.split_once(':') {
+        Some((scheme, _)) if is_scheme(scheme) => format!("{scheme}:…"),
+        _ => "…".to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state_api::ErrorKind;
 
     #[test]
     fn a_path_and_every_spelling_of_a_file_url_are_local() {
@@ -423,12 +491,11 @@ mod tests {
             "s3:",
             "s3://",
             "s3:bucket",
+            "s3:/AKIA:hidden@b/x",
         ] {
-            assert_eq!(
-                split_url(url).err().unwrap().kind(),
-                ErrorKind::Config,
-                "{url:?}"
-            );
+            let error = split_url(url).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Config, "{url:?}");
+            assert!(!format!("{error:?}").contains("hidden"), "{error:?}");
         }
     }
 }

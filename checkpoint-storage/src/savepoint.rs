@@ -1,4 +1,4 @@
-use state_api::{Error, JobId, Result};
+use state_api::{Error, JobId, Result, Root};
 
 use crate::cleanup::{DeleteReport, is_temporary};
 use crate::job_store::{JobStore, Published};
@@ -80,9 +80,9 @@ impl JobStore {
         metadata: &CheckpointMetadata,
     ) -> Result<Published> {
         if metadata.own_root != OwnRoot::Folder
-            || metadata
-                .objects()
-                .any(|used| used.object.path.as_str().contains('/'))
+            || metadata.objects().any(|used| {
+                used.object.root != Root::Own || used.object.path.as_str().contains('/')
+            })
         {
             return Err(
                 Error::invalid("a savepoint holds all its objects in its own folder")

@@ -87,7 +87,7 @@ async fn open_folder(pointer: &str, access: &StoreAccess) -> Result<StoreRoot> {
     if !found.is_dir() {
         return Err(Error::config("this is a file, not a folder of checkpoints").with("path", path));
     }
-    StoreRoot::local(found, runtime.clone())
+    access.local(found)
 }
 
 /// Returns whether a folder with such entries is a job's.

@@ -218,6 +218,7 @@ fn a_folder_that_holds_something_else_is_left_alone() {
     let found = now(second(&root.folder("job")));
     store.put("home/letter.txt", "dear");
     store.put("other/_metadata", "torn");
+    store.put("savepoint/7-67e55044-10b1-426f-9247-bb680e5fe0c8", "state");
     let copy = |target: StoreRoot| now(copy_checkpoint(&found, &target, CopyOptions::default()));
     for (folder, kind) in [
         ("home", ErrorKind::InvalidArgument),
@@ -225,6 +226,11 @@ fn a_folder_that_holds_something_else_is_left_alone() {
         ("job/chk-2", ErrorKind::InvalidArgument),
         ("copies/chk-2", ErrorKind::InvalidArgument),
         ("other", ErrorKind::AlreadyExists),
+        ("job/shared", ErrorKind::InvalidArgument),
+        ("elsewhere/taskowned", ErrorKind::InvalidArgument),
+        ("elsewhere/attempts", ErrorKind::InvalidArgument),
+        // A savepoint that is being written, it may be.
+        ("savepoint", ErrorKind::InvalidArgument),
     ] {
         let before = store.paths();
         assert_eq!(

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use checkpoint_storage::{
-    CheckpointMetadata, CheckpointState, Fate, GcOptions, GcReport, JobStore, Liveness,
-    MemoryStore, StoreRoot, Why, collect_garbage, left_beside, list_checkpoints, verify,
+    CheckpointMetadata, CheckpointState, CopyOptions, Fate, GcOptions, GcReport, JobStore,
+    Liveness, MemoryStore, StoreRoot, StoredCheckpoint, Why, collect_garbage, copy_checkpoint,
+    left_beside, list_checkpoints, verify,
 };
 use common::job_folder::*;
 use common::*;
@@ -86,10 +87,10 @@ fn what_a_killed_attempt_left_is_listed_then_deleted_and_everything_else_stays()
             found.sort_by_key(|(folder, why)| (folder.to_owned(), *why != Why::Temporary));
             assert_eq!(found, expected(), "{kind}");
             assert!(
-                report
-                    .unreferenced
-                    .iter()
-                    .all(|u| matches!(u.fate, Fate::Listed)),
+                report.unreferenced.iter().all(|u| matches!(
+                    (u.why, &u.fate),
+                    (_, Fate::Listed) | (Why::OfNone, Fate::LeftToTask)
+                )),
                 "{kind}"
             );
             assert!(
@@ -119,14 +120,16 @@ fn what_a_killed_attempt_left_is_listed_then_deleted_and_everything_else_stays()
 
             let report = collect_garbage(&root, &taking_over(9)).await.unwrap();
             assert!(report.stopped.is_empty(), "{kind}: {:?}", report.stopped);
-            let all_gone = report
+            let (of_tasks, gone): (Vec<_>, Vec<_>) = report
                 .unreferenced
                 .iter()
-                .all(|u| matches!(u.fate, Fate::Deleted));
+                .partition(|u| u.path.starts_with("taskowned/"));
+            let all_gone = gone.iter().all(|u| matches!(u.fate, Fate::Deleted));
             assert!(all_gone, "{kind}: {:?}", report.unreferenced);
+            assert!(matches!(of_tasks[..], [u] if matches!(u.fate, Fate::LeftToTask)));
             // The number of the attempt that was killed goes too.
-            assert_eq!(report.unreferenced.len(), 6, "{kind}");
-            let gone: Vec<_> = report.unreferenced.iter().map(|u| u.path.clone()).collect();
+            assert_eq!(gone.len(), 5, "{kind}");
+            let gone: Vec<_> = gone.iter().map(|u| u.path.clone()).collect();
             let mut kept: Vec<_> = before
                 .into_iter()
                 .filter(|path| !gone.contains(path))
@@ -142,7 +145,10 @@ fn what_a_killed_attempt_left_is_listed_then_deleted_and_everything_else_stays()
             let report = collect_garbage(&root, &GcOptions::default()).await.unwrap();
             assert!(report.stopped.is_empty(), "{kind}: {:?}", report.stopped);
             assert!(
-                report.unreferenced.iter().all(|u| u.why == Why::Superseded),
+                report
+                    .unreferenced
+                    .iter()
+                    .all(|u| u.why == Why::Superseded || matches!(u.fate, Fate::LeftToTask)),
                 "{kind}: {:?}",
                 report.unreferenced
             );
@@ -165,6 +171,34 @@ async fn check_whole(root: &StoreRoot, count: usize) {
         }
     }
     assert_eq!(complete, count);
+}
+
+#[test]
+fn a_self_contained_checkpoint_among_those_of_the_job_loses_nothing_and_stops_the_clean_up() {
+    let root = StoreRoot::memory(&MemoryStore::new(), "test");
+    let job = now(open(&root, 1));
+    let metadata = now(checkpoint(&job, 1, &[]));
+    now(job.publish(&metadata)).unwrap();
+    let found = now(job.load("latest")).unwrap();
+    let copy = CopyOptions::default();
+    let elsewhere = StoreRoot::memory(&MemoryStore::new(), "backup");
+    now(copy_checkpoint(&found, &elsewhere, copy)).unwrap();
+    // Put back by hand, under the name of a checkpoint.
+    for path in now(all_objects(&elsewhere, "")) {
+        let bytes = now(elsewhere.read_all(&path)).unwrap();
+        now(root.publish(&format!("chk-12/{path}"), bytes)).unwrap();
+    }
+    let before = now(all_objects(&root, "chk-12"));
+    let report = now(collect_garbage(&root, &taking_over(8))).unwrap();
+    assert!(!report.stopped.is_empty(), "{report:?}");
+    assert_eq!(now(all_objects(&root, "chk-12")), before);
+    assert_eq!(
+        now(job.load("latest")).unwrap().metadata.checkpoint,
+        CheckpointId(1)
+    );
+    // It is read where it is named.
+    let found = now(StoredCheckpoint::read(&root, "chk-12")).unwrap();
+    assert!(now(verify(&found, [])).unwrap().faults.is_empty());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 mod common;
 
 use checkpoint_storage::{
-    CheckpointMetadata, JobStore, MemoryStore, SavepointFolder, StoreRoot, StoredCheckpoint,
-    SubtaskMetadata, verify,
+    CheckpointMetadata, CopyOptions, GcOptions, JobStore, MemoryStore, SavepointFolder, StoreRoot,
+    StoredCheckpoint, SubtaskMetadata, collect_garbage, copy_checkpoint, verify,
 };
 use common::job_folder::*;
 use common::*;
@@ -87,5 +87,76 @@ fn k_477_the_level_of_the_job_can_be_left_out() {
     assert_eq!(
         JobStore::job_folder(&root, &job(), false).url(),
         "memory://all"
+    );
+}
+
+#[test]
+fn k_496_a_job_with_entropy_in_its_path_is_listed_verified_copied_and_cleared_up() {
+    let store = MemoryStore::new();
+    let bucket = StoreRoot::memory(&store, "bucket");
+    let root = bucket.with_entropy("a-_e_-b/flights", "_e_", 1).unwrap();
+    assert_eq!(root.url(), "memory://bucket/a-_e_-b/flights");
+    let job = now(open(&root, 1));
+    let storage = job.storage(options(0, 16));
+    let shared = now(write_object(&storage, 1, Scope::Shared, "shared"));
+    let mut all = Vec::new();
+    for id in [1, 2] {
+        all.push(now(checkpoint(&job, id, std::slice::from_ref(&shared))));
+        now(job.publish(&all[id as usize - 1])).unwrap();
+    }
+    let (plain, spread): (Vec<_>, Vec<_>) = store
+        .paths()
+        .into_iter()
+        .partition(|path| path.starts_with("a--b/flights/"));
+    assert_eq!(
+        plain.len(),
+        3,
+        "two of metadata and an attempt's number: {plain:?}"
+    );
+    assert_eq!(spread.len(), 5);
+    for path in &spread {
+        let digit = path
+            .strip_prefix("a-")
+            .unwrap()
+            .split_once("-b/flights/")
+            .unwrap()
+            .0;
+        assert!(
+            digit.len() == 1 && digit.chars().all(|c| c.is_ascii_hexdigit()),
+            "{path}"
+        );
+    }
+    let found = now(job.load("latest")).unwrap();
+    assert!(now(verify(&found, [])).unwrap().faults.is_empty());
+    let copy = StoreRoot::memory(&store, "elsewhere").folder("copy");
+    assert_eq!(
+        now(copy_checkpoint(&found, &copy, CopyOptions::default()))
+            .unwrap()
+            .objects,
+        3
+    );
+    // A checkpoint that is not retained goes, with its objects wherever they lie, and what is shared stays.
+    now(job.discard(&all[0], [&all[1]]))
+        .unwrap()
+        .into_result()
+        .unwrap();
+    let report = now(collect_garbage(
+        &root,
+        &GcOptions {
+            dry_run: true,
+            ..GcOptions::default()
+        },
+    ))
+    .unwrap();
+    assert_eq!(
+        (report.referenced, report.unreferenced.len()),
+        (3, 0),
+        "{report:?}"
+    );
+    assert!(report.foreign.is_empty());
+    // The bucket by another marker, or none, is another place.
+    assert_eq!(
+        bucket.with_entropy("flights", "_e_", 1).unwrap_err().kind(),
+        ErrorKind::Config
     );
 }

@@ -122,7 +122,7 @@ fn compressions() -> Vec<Compression> {
 }
 
 #[test]
-fn a_sealed_object_reads_as_it_was_written_whole_and_in_parts() {
+fn k_110_a_sealed_object_reads_as_it_was_written_whole_and_in_parts() {
     for compression in compressions() {
         for cipher in [None, Some(1)] {
             let root = StoreRoot::memory(&MemoryStore::new(), "t")
@@ -164,7 +164,7 @@ fn a_sealed_object_reads_as_it_was_written_whole_and_in_parts() {
 }
 
 #[test]
-fn what_was_stored_plain_or_packed_otherwise_is_read_by_any_setting() {
+fn k_109_k_155_k_768_what_was_stored_plain_or_packed_otherwise_is_read_by_any_setting() {
     let store = MemoryStore::new();
     let plain = StoreRoot::memory(&store, "t");
     let packed = plain.clone().with_sealing(sealing(Compression::Lz4, None));

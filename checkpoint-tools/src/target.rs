@@ -92,12 +92,9 @@ impl NewCheckpoint {
         metadata.roots.clear();
         metadata.collect_roots();
         let named = |e: Error| e.with("folder", self.root.url());
-        let bytes = metadata.encode().map_err(named)?;
+        metadata.check().map_err(named)?;
         self.check_mark().await?;
-        self.root
-            .publish(METADATA_NAME, bytes)
-            .await
-            .map_err(named)?;
+        self.root.publish_metadata(metadata).await.map_err(named)?;
         if let Err(error) = self.check_mark().await {
             // Objects may be gone: it is no checkpoint.
             self.root.delete(METADATA_NAME).await.map_err(named)?;

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use checkpoint_storage::{StoreAccess, StoreOptions};
 use clap::Args;
-use runtime_core::config::Configuration;
+use runtime_core::config::{Configuration, store_access};
 use state_api::{Error, Result};
 use tokio::runtime::Handle;
 
@@ -43,8 +43,7 @@ impl StoreArgs {
     /// # Errors
     /// `Config`, naming the option and where it was set, never its value if that is a secret.
     pub(crate) fn access(&self, io: &Handle) -> Result<StoreAccess> {
-        let options = options(self.config.as_deref(), &self.set, "-D")?;
-        Ok(StoreAccess::new(io.clone()).with_options(options))
+        access(self.config.as_deref(), &self.set, "-D", io)
     }
 }
 
@@ -59,16 +58,16 @@ impl TargetStoreArgs {
         if self.target_config.is_none() && self.target_option.is_empty() {
             return Ok(source.clone());
         }
-        let options = options(
+        access(
             self.target_config.as_deref(),
             &self.target_option,
             "--target-option",
-        )?;
-        Ok(StoreAccess::new(source.runtime().clone()).with_options(options))
+            source.runtime(),
+        )
     }
 }
 
-fn options(file: Option<&Path>, set: &[String], flag: &str) -> Result<StoreOptions> {
+fn access(file: Option<&Path>, set: &[String], flag: &str, io: &Handle) -> Result<StoreAccess> {
     let mut all = match file {
         Some(file) => Configuration::load(file)?,
         None => Configuration::new(),
@@ -76,9 +75,9 @@ fn options(file: Option<&Path>, set: &[String], flag: &str) -> Result<StoreOptio
     for setting in set {
         let (option, value) = split_setting(setting, flag)?;
         all.set_from(option, value, flag)?;
-        if StoreOptions::find(option).is_none() {
+        if StoreOptions::find(option).is_none() && !is_protection(option) {
             return Err(Error::config(format!(
-                "{option} is for jobs: {flag} takes options of stores here, such as s3.endpoint"
+                "{option} is for jobs: {flag} takes options of stores here, such as s3.endpoint, and of what protects checkpoints"
             ))
             .with("set by", flag));
         }
@@ -86,7 +85,17 @@ fn options(file: Option<&Path>, set: &[String], flag: &str) -> Result<StoreOptio
     for warning in all.warnings() {
         tracing::warn!("{warning}");
     }
-    all.store_options()
+    store_access(&all, io)
+}
+
+/// Tells whether an option is about how checkpoints are compressed, encrypted and signed.
+fn is_protection(option: &str) -> bool {
+    let rest = option.strip_prefix("execution.checkpointing.");
+    rest.is_some_and(|rest| {
+        rest == "snapshot-compression"
+            || rest.starts_with("encryption.")
+            || rest.starts_with("signing.")
+    })
 }
 
 /// Takes apart what stands behind `-D` and the like.

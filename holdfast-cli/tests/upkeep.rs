@@ -284,3 +284,84 @@ fn a_copy_of_a_damaged_checkpoint_or_into_a_folder_in_use_is_refused() {
     assert!(line.contains("digest"), "{line}");
     assert!(!target.join("_metadata").exists());
 }
+
+/// A file of keys, the newest first.
+fn key_file(path: &Path, keys: &[(&str, &str)]) {
+    let lines = keys
+        .iter()
+        .map(|(name, byte)| format!("{name} {}\n", byte.repeat(32)));
+    std::fs::write(path, lines.collect::<String>()).unwrap();
+}
+
+#[test]
+fn k_676_k_768_a_job_that_packs_encrypts_and_signs_goes_on_with_other_settings_and_an_older_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let input = every_nth_flight(folder.path(), 40);
+    let (checkpoints, keys) = (path("checkpoints"), path("keys"));
+    key_file(&keys, &[("k1", "a1")]);
+    let option = |name: &str, value: &str| format!("execution.checkpointing.{name}={value}");
+    let encryption = option("encryption.keys-file", arg(&keys));
+    let signing = option("signing.keys-file", arg(&keys));
+    let packed = option("snapshot-compression", "lz4");
+    let small = option("data-inline-threshold", "0");
+    let run_job = |more: &[&str]| {
+        let line = [
+            "run",
+            "flights",
+            "--input",
+            arg(&input),
+            "--output",
+            arg(&path("out")),
+            "--checkpoints",
+            arg(&checkpoints),
+            "-D",
+            &small,
+            "-D",
+            &encryption,
+            "-D",
+            &signing,
+        ];
+        run(&[&line, more].concat())
+    };
+    let first = run_job(&["-D", &packed, "--interval", "10 min"]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let newest = || {
+        let shown = run(&["show", arg(&checkpoints.join("flights/latest")), "--json"]);
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        PathBuf::from(shown["path"].as_str().unwrap())
+    };
+    let before = newest();
+    for entry in std::fs::read_dir(&before).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(name == "_metadata" || name.ends_with(".sealed"), "{name}");
+    }
+    // Another key, another parallelism, nothing packed.
+    key_file(&keys, &[("k2", "b2"), ("k1", "a1")]);
+    let second = run_job(&["--from", "latest", "--parallelism", "2"]);
+    assert!(second.status.success(), "{}", text(&second.stderr));
+    assert_ne!(newest(), before);
+    // The old key alone does not do any more: what is signed with an unknown key is refused.
+    key_file(&keys, &[("k1", "a1")]);
+    let refused = run_job(&["--from", "latest"]);
+    let line = one_error_line(&refused, 2);
+    assert!(line.contains("k2") && !line.contains("a1a1"), "{line}");
+    // Signing that is required, and checkpoints that are not signed: nothing begins anew by itself.
+    let unsigned = path("unsigned");
+    let line = [
+        "run",
+        "flights",
+        "--input",
+        arg(&input),
+        "--output",
+        arg(&path("out2")),
+    ];
+    let at = ["--checkpoints", arg(&unsigned)];
+    assert!(run(&[&line[..], &at].concat()).status.success());
+    let strict = [&line[..], &at, &["--from", "latest", "-D", &signing]].concat();
+    let line = one_error_line(&run(&strict), 3);
+    assert!(line.contains("no checkpoint that can be read"), "{line}");
+    let lenient = option("signing.required", "false");
+    let lenient = run(&[&strict[..], &["-D", &lenient]].concat());
+    assert!(lenient.status.success(), "{}", text(&lenient.stderr));
+}

@@ -294,8 +294,8 @@ fn options_of_a_cluster_say_that_they_have_no_meaning_here() {
 
 #[test]
 fn an_option_that_is_not_offered_is_refused_unless_it_says_the_default() {
-    assert!(yaml("execution.checkpointing.snapshot-compression: false").is_ok());
-    let error = config_error(yaml("execution.checkpointing.snapshot-compression: true"));
+    assert!(yaml("execution.checkpointing.file-merging.enabled: false").is_ok());
+    let error = config_error(yaml("execution.checkpointing.file-merging.enabled: true"));
     assert!(
         error.contains("this version does not offer it: leave it at false"),
         "{error}"

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use checkpoint_storage::Compression;
 use runtime_core::config::{
     BackendSettings, CheckpointMode, CheckpointSettings, ClaimMode, Configuration,
-    ParallelismSettings, RecoverySettings, StorageLocation, StorageSettings, Syntax, local_copies,
-    restart_strategy,
+    ParallelismSettings, RecoverySettings, StorageLocation, StorageSettings, Support, Syntax,
+    ValueKind, local_copies, options, protection, restart_strategy,
 };
 use runtime_core::coordinator::{CoordinatorConfig, Retention};
 use runtime_core::execution::LocalCopyOptions;
@@ -474,5 +475,177 @@ fn copies_on_local_disk_are_kept_and_used_as_flinks_options_say() {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.message().contains(why), "{error}");
         assert_eq!(error.context("file"), Some("job.yaml:1"));
+    }
+}
+
+/// What the page says of the options of jobs.
+fn options_as_table() -> String {
+    let mut table = String::from("\n| option | default | what |\n| --- | --- | --- |\n");
+    for option in options::ALL {
+        let default = option
+            .default
+            .map_or_else(String::new, |text| format!("`{text}`"));
+        let values = match option.kind {
+            ValueKind::Choice(words) => format!(" One of `{}`.", words.join("`, `")),
+            _ => String::new(),
+        };
+        let only = match option.support {
+            Support::Offered => "",
+            Support::DefaultOnly => " Only the default is offered.",
+        };
+        let old = match option.old_keys {
+            [] => String::new(),
+            old => format!(" Older: `{}`.", old.join("`, `")),
+        };
+        table += &format!(
+            "| `{}` | {default} | {}{values}{only}{old} |\n",
+            option.key, option.meaning
+        );
+    }
+    table
+}
+
+#[test]
+fn the_page_of_options_is_what_the_code_understands() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = root.join("docs/configuration.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let start =
+        page.find("--test config_settings -->\n").unwrap() + "--test config_settings -->\n".len();
+    let end = page.find("<!-- end of options -->").unwrap();
+    let table = options_as_table() + "\n";
+    if std::env::var_os("HOLDFAST_UPDATE").is_some() {
+        let text = format!("{}{table}{}", &page[..start], &page[end..]);
+        std::fs::write(&path, text).unwrap();
+    } else {
+        assert_eq!(&page[start..end], table, "HOLDFAST_UPDATE=1 writes it anew");
+    }
+    // Options of backends, as their sources have them; and none that is gone.
+    let quoted = |file: &str, line_of: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let lines = text.lines().filter(|line| line.contains(line_of));
+        let names = lines
+            .filter_map(|line| line.split('"').nth(1))
+            .map(str::to_owned);
+        names.collect()
+    };
+    let fs = quoted("backend-fs/src/config.rs", "const ");
+    let rocksdb = quoted("backend-rocksdb/src/config_text.rs", "\" => |");
+    assert!(fs.len() == 4 && rocksdb.len() > 40, "{fs:?} {rocksdb:?}");
+    let section = |name: &str| {
+        let from = page.find(name).unwrap();
+        let rest = &page[from + 3..];
+        &rest[..rest.find("\n## ").unwrap_or(rest.len())]
+    };
+    for (name, known) in [
+        ("## The backend `fs`", fs),
+        ("## The backend `rocksdb`", rocksdb),
+    ] {
+        let section = section(name);
+        for option in &known {
+            assert!(
+                section.contains(&format!("`{option}`")),
+                "{option} is missing"
+            );
+        }
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+        for row in rows {
+            let option = row.split('`').next().unwrap().to_owned();
+            assert!(known.contains(&option), "{option} is gone");
+        }
+    }
+}
+
+#[test]
+fn stores_options_are_on_their_page() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/storage.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    for option in checkpoint_storage::STORE_OPTIONS {
+        assert!(
+            page.contains(&format!("`{}`", option.key)),
+            "{}",
+            option.key
+        );
+    }
+}
+
+fn key_file(text: &str) -> tempfile::TempPath {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file.into_temp_path()
+}
+
+#[test]
+fn checkpoints_are_packed_encrypted_and_signed_by_configuration() {
+    let none = protection(&yaml("{}")).unwrap();
+    assert!(none.sealing.is_plain() && none.signer.is_none());
+    for (word, compression) in [
+        ("true", Compression::Lz4),
+        ("LZ4", Compression::Lz4),
+        ("false", Compression::None),
+    ] {
+        let text = format!("execution.checkpointing.snapshot-compression: {word}");
+        let sealing = protection(&yaml(&text)).unwrap().sealing;
+        assert_eq!(
+            (sealing.compression, sealing.cipher.is_some()),
+            (compression, false)
+        );
+    }
+    let file = key_file(&format!(
+        "# of May\nnew {}\nold {}\n",
+        "a1".repeat(32),
+        "b2".repeat(32)
+    ));
+    let all = yaml(&format!(
+        "execution.checkpointing:\n  encryption.keys-file: {0}\n  signing.keys-file: {0}\n",
+        file.display()
+    ));
+    let all = protection(&all).unwrap();
+    assert_eq!(all.sealing.cipher.unwrap().key_id(), "new");
+    let signer = all.signer.unwrap();
+    assert!(signer.key_id() == "new" && signer.requires_signature());
+    assert_eq!(
+        signer.tag("old", b"x").unwrap(),
+        signer.tag("old", b"x").unwrap()
+    );
+    let lenient = yaml(&format!(
+        "execution.checkpointing:\n  signing.keys-file: {}\n  signing.required: false\n",
+        file.display()
+    ));
+    assert!(
+        !protection(&lenient)
+            .unwrap()
+            .signer
+            .unwrap()
+            .requires_signature()
+    );
+}
+
+#[test]
+fn keys_that_are_no_good_are_refused_by_name_and_never_shown() {
+    let key = "c0ffee11".repeat(8);
+    let bad = key_file(&format!("name {key}x\n"));
+    let bad = bad.display();
+    for (text, told) in [
+        (format!("encryption.keys-file: {bad}"), "line=1"),
+        (format!("signing.keys-file: {bad}"), "signing.keys-file"),
+        ("signing.keys-file: /no/such/file".into(), "/no/such/file"),
+        (
+            "signing.keys-env: HOLDFAST_NO_SUCH_VARIABLE".into(),
+            "HOLDFAST_NO_SUCH_VARIABLE",
+        ),
+        (format!("signing.keys-env: {key}"), "this is a key"),
+        (format!("encryption.keys-file: a:{key}"), "this is a key"),
+        (
+            format!("signing.keys-env: A\n  signing.keys-file: {bad}"),
+            "leave one of them out",
+        ),
+    ] {
+        let configuration = yaml(&format!("execution.checkpointing:\n  {text}\n"));
+        let error = protection(&configuration).unwrap_err();
+        let shown = format!("{error} {error:?} {configuration} {configuration:?}");
+        assert_eq!(error.kind(), ErrorKind::Config, "{shown}");
+        assert!(shown.contains(told), "{told}: {shown}");
+        assert!(!shown.contains("c0ffee"), "{shown}");
     }
 }

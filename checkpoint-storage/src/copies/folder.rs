@@ -37,6 +37,7 @@ impl CopyFolder {
             return Vec::new();
         };
         let mut taken = Vec::new();
+        let mut ours = None;
         for entry in entries.flatten() {
             let name = entry.file_name();
             let of_job = name.to_str().and_then(job_of) == Some(job.as_str());
@@ -44,6 +45,12 @@ impl CopyFolder {
                 continue;
             }
             let path = entry.path();
+            // Found out only where there is something to take over.
+            let ours = ours.get_or_insert_with(|| Owner::of_this_process(root));
+            if !ours.as_ref().is_ok_and(|ours| ours.owns(&path)) {
+                tracing::warn!(path = %path.display(), "local copies in a folder of another user are left alone");
+                continue;
+            }
             match take_over(&path) {
                 Ok(Some(folder)) => taken.push(folder),
                 Ok(None) => {}
@@ -65,7 +72,7 @@ impl CopyFolder {
         fs::create_dir_all(root).map_err(|e| failed("make its folder", root, e))?;
         for _ in 0..ATTEMPTS {
             let path = root.join(format!("{PREFIX}{job}-{}", names.next().simple()));
-            match fs::create_dir(&path) {
+            match create_private(&path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made.map_err(|e| failed("make its folder", &path, e))?,
             }
@@ -100,9 +107,13 @@ impl CopyFolder {
             if task.file_name() == Some(LOCK.as_ref()) {
                 continue;
             }
+            if !is_folder(&task) {
+                remove_any(&task);
+                continue;
+            }
             for checkpoint in entries(&task) {
                 let name = checkpoint.file_name().and_then(|name| name.to_str());
-                if name.and_then(checkpoint_of_folder).is_some() {
+                if name.and_then(checkpoint_of_folder).is_some() && is_folder(&checkpoint) {
                     for file in entries(&checkpoint) {
                         match copy_at(&file) {
                             Some(copy) => found.push(copy),
@@ -114,10 +125,8 @@ impl CopyFolder {
                     remove_any(&checkpoint);
                 }
             }
-            // Stays unless it is empty; a file is none of ours.
-            if fs::remove_dir(&task).is_err() && task.is_file() {
-                remove_any(&task);
-            }
+            // Stays unless it is empty.
+            drop(fs::remove_dir(&task));
         }
         found
     }
@@ -141,6 +150,57 @@ impl CopyFolder {
         fs::remove_file(self.path.join(LOCK))?;
         fs::remove_dir(&self.path)
     }
+}
+
+/// Who a file belongs to.
+struct Owner {
+    #[cfg(unix)]
+    user: u32,
+}
+
+impl Owner {
+    /// Finds out who files of this process belong to, by making one.
+    #[cfg(unix)]
+    fn of_this_process(root: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let path = root.join(format!(".{PREFIX}{}", std::process::id()));
+        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let user = file
+            .and_then(|file| file.metadata())
+            .map(|found| found.uid());
+        drop(fs::remove_file(&path));
+        user.map(|user| Self { user })
+    }
+
+    #[cfg(unix)]
+    fn owns(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        path.symlink_metadata()
+            .is_ok_and(|found| found.uid() == self.user)
+    }
+
+    #[cfg(not(unix))]
+    fn of_this_process(_: &Path) -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(not(unix))]
+    fn owns(&self, _: &Path) -> bool {
+        true
+    }
+}
+
+/// Makes a folder that nobody else can look into: copies are plain, and the folder for temporary files is everybody's.
+fn create_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// Returns whether this is a folder, and no link to one.
+fn is_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
 /// Returns the job that a folder of this name belongs to.
@@ -211,6 +271,35 @@ fn remove_any(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn links_in_a_folder_that_was_taken_over_are_removed_and_never_followed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("home");
+        fs::create_dir_all(home.join("chk-1/letters")).unwrap();
+        fs::write(home.join("chk-1/letters/dear"), "x").unwrap();
+        fs::create_dir_all(home.join("documents")).unwrap();
+        let job = JobId::new("flights").unwrap();
+        let below = root.path().join("copies");
+        let own = CopyFolder::create(&below, &job, &UuidSource::seeded(1)).unwrap();
+        let path = own.path().to_owned();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        symlink(&home, path.join("task")).unwrap();
+        fs::create_dir(path.join("real")).unwrap();
+        symlink(home.join("documents"), path.join("real/chk-2")).unwrap();
+        symlink(home.join("documents"), path.join("real/other")).unwrap();
+        drop(own);
+        let taken = CopyFolder::of_the_dead(&below, &job);
+        let [taken] = &taken[..] else {
+            panic!("one folder was left");
+        };
+        assert!(taken.scan().is_empty());
+        assert!(home.join("chk-1/letters/dear").exists() && home.join("documents").exists());
+        assert_eq!(entries(&path), [path.join(LOCK)]);
+    }
 
     #[test]
     fn a_folder_tells_its_job_though_one_jobs_name_starts_with_anothers() {

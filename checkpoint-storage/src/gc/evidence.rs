@@ -180,15 +180,14 @@ impl Evidence {
     }
 
     fn consult(&mut self, root: &StoreRoot, found: &StoredCheckpoint) {
-        let own_is_root = found.own.url() == root.url();
         let mut objects = HashSet::new();
         for used in found.metadata.objects() {
-            let lies_here = match &used.object.root {
-                Root::Own => own_is_root,
-                Root::Url(url) => is_same(url, root),
+            let url = match &used.object.root {
+                Root::Own => found.own.url(),
+                Root::Url(url) => url,
             };
-            if lies_here {
-                objects.insert(used.object.path.as_str());
+            if let Some(below) = below(url, root) {
+                objects.insert(format!("{below}{}", used.object.path));
             }
         }
         if self
@@ -204,8 +203,7 @@ impl Evidence {
             attempt: found.metadata.attempt,
             objects: objects.len(),
         });
-        self.referred
-            .extend(objects.into_iter().map(ToOwned::to_owned));
+        self.referred.extend(objects);
     }
 }
 
@@ -213,6 +211,15 @@ impl Evidence {
 fn unsteady(folder: &StoreRoot, name: &str) -> Error {
     Error::retryable("an object was listed, and a moment later it was not there: run it again")
         .with("object", format!("{}/{name}", folder.url()))
+}
+
+/// Returns how paths in a folder begin in the job folder that it is, or that it lies in; `None` for one that lies elsewhere.
+fn below(url: &str, root: &StoreRoot) -> Option<String> {
+    let rest = url.trim_end_matches('/').strip_prefix(root.url())?;
+    match rest.strip_prefix('/') {
+        Some(inner) => Some(format!("{inner}/")),
+        None => rest.is_empty().then(String::new),
+    }
 }
 
 fn is_same(url: &str, root: &StoreRoot) -> bool {

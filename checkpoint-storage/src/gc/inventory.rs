@@ -18,6 +18,8 @@ use crate::store::OpenUpload;
 pub(super) enum Sort {
     /// Bytes of a snapshot, written by an attempt.
     Snapshot(Attempt),
+    /// The same, which the task that wrote it deletes.
+    TaskOwned(Attempt),
     /// The number of an attempt, or what it said when it ended.
     Attempt(Attempt),
     /// Says that a checkpoint is about to be completed.
@@ -114,7 +116,8 @@ impl Inventory {
 fn sort_in(folder: &str) -> Option<fn(&str) -> Sort> {
     match folder {
         ATTEMPTS => Some(attempt_sort),
-        SHARED | TASK_OWNED => Some(snapshot_sort),
+        SHARED => Some(snapshot_sort),
+        TASK_OWNED => Some(task_owned_sort),
         _ => checkpoint_of_folder(folder).map(|_| in_checkpoint_sort as fn(&str) -> Sort),
     }
 }
@@ -122,7 +125,7 @@ fn sort_in(folder: &str) -> Option<fn(&str) -> Sort> {
 /// Returns the attempt that writes, or wrote, an object of a path in the job folder, if it is one of a snapshot.
 pub(crate) fn attempt_of_path(path: &str) -> Option<Attempt> {
     match sort_of(path) {
-        Sort::Snapshot(attempt) => Some(attempt),
+        Sort::Snapshot(attempt) | Sort::TaskOwned(attempt) => Some(attempt),
         _ => None,
     }
 }
@@ -146,6 +149,13 @@ fn snapshot_sort(name: &str) -> Sort {
     match attempt_of_name(name) {
         Some(attempt) => Sort::Snapshot(attempt),
         None => temporary_or_foreign(name),
+    }
+}
+
+fn task_owned_sort(name: &str) -> Sort {
+    match snapshot_sort(name) {
+        Sort::Snapshot(attempt) => Sort::TaskOwned(attempt),
+        other => other,
     }
 }
 

@@ -82,6 +82,8 @@ pub enum Fate {
     MayBePending(Attempt),
     /// It is for another job to delete.
     LeftToClaimer,
+    /// It is for the task that made it to delete: where its name is, only that task knows.
+    LeftToTask,
 }
 
 /// Sorts everything in a job folder; `running` is an attempt that may run, `last` the highest that there is.
@@ -103,6 +105,7 @@ pub(super) fn judge(
             (_, Sort::Snapshot(attempt)) if running.is_some_and(|running| attempt >= running) => {
                 Fate::MayBePending(attempt)
             }
+            (_, Sort::TaskOwned(_)) => Fate::LeftToTask,
             (_, Sort::Announcement | Sort::Temporary) => match running {
                 Some(running) => Fate::MayBePending(running),
                 None => Fate::Listed,
@@ -124,8 +127,14 @@ pub(super) fn judge(
                 report.foreign.push(format!("{} (an upload)", upload.path));
                 continue;
             }
-            (Sort::Snapshot(attempt), _) if *attempt > last => Fate::MayBePending(*attempt),
-            (Sort::Snapshot(attempt), Some(running)) if *attempt < running => Fate::Listed,
+            (Sort::Snapshot(attempt) | Sort::TaskOwned(attempt), _) if *attempt > last => {
+                Fate::MayBePending(*attempt)
+            }
+            (Sort::Snapshot(attempt) | Sort::TaskOwned(attempt), Some(running))
+                if *attempt < running =>
+            {
+                Fate::Listed
+            }
             (_, Some(running)) => Fate::MayBePending(running),
             (_, None) => Fate::Listed,
         };
@@ -182,6 +191,7 @@ fn why(found: &Found, evidence: &Evidence, last: Attempt, report: &mut GcReport)
             report.unknown += 1;
             None
         }
+        Sort::TaskOwned(_) => Some(Why::OfNone),
         Sort::Snapshot(_) => match (found.folder, unfinished) {
             (_, Some(id)) if claimed => Some(Why::LeftByClaimer(id)),
             (_, Some(id)) => Some(Why::NeverCompleted(id)),

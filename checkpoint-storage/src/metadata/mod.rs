@@ -314,18 +314,14 @@ impl CheckpointMetadata {
         self.collect_roots();
     }
 
-    /// Returns every use of an object, to be changed.
-    pub(crate) fn objects_mut(&mut self) -> impl Iterator<Item = &mut ObjectHandle> + '_ {
-        let parts = self.operators.iter_mut().flat_map(|operator| {
+    /// Returns everything that state is in, to be changed.
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut StateHandle> + '_ {
+        self.operators.iter_mut().flat_map(|operator| {
             let subtasks = operator
                 .subtasks
                 .iter_mut()
                 .flat_map(|s| parts_mut(Arc::make_mut(&mut s.snapshot)));
             operator.coordinator.iter_mut().chain(subtasks)
-        });
-        parts.filter_map(|part| match part {
-            StateHandle::Object(object) => Some(object),
-            StateHandle::Inline(_) => None,
         })
     }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use state_api::{Error, Result};
 
 use super::CheckpointMetadata;
+use crate::sealed::KeyRing;
 
 /// Signs metadata with a key, and tells whether it was signed: a message authentication code over all its bytes.
 ///
@@ -20,51 +21,61 @@ pub trait MetadataSigner: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Config` for a key that is not there.
     fn tag(&self, key_id: &str, metadata: &[u8]) -> Result<[u8; 32]>;
+
+    /// Returns whether metadata without a signature is refused; by default it is.
+    fn requires_signature(&self) -> bool {
+        true
+    }
 }
 
-/// Signs by BLAKE3 with one key of 32 bytes (O'Connor, Aumasson, Neves, Wilcox-O'Hearn: BLAKE3, 2020).
+/// Signs by BLAKE3 with keys of 32 bytes (O'Connor, Aumasson, Neves, Wilcox-O'Hearn: BLAKE3, 2020).
+///
+/// New metadata is signed with the first key, and a signature of any of them is accepted.
+#[derive(Debug)]
 pub struct Blake3Signer {
-    key_id: String,
-    key: [u8; 32],
+    keys: KeyRing,
+    required: bool,
 }
 
 impl Blake3Signer {
     /// Creates a signer with a key and its name.
     ///
     /// # Errors
-    /// `Config` when the name is empty or longer than 255 bytes.
+    /// `Config` when the name is none.
     pub fn new(key_id: &str, key: [u8; 32]) -> Result<Self> {
-        if key_id.is_empty() || key_id.len() > 255 {
-            return Err(Error::config("the name of a key has 1 to 255 bytes"));
+        KeyRing::of_one(key_id, key).map(Self::with_keys)
+    }
+
+    /// Creates a signer with several keys.
+    #[must_use]
+    pub fn with_keys(keys: KeyRing) -> Self {
+        Self {
+            keys,
+            required: true,
         }
-        Ok(Self {
-            key_id: key_id.to_owned(),
-            key,
-        })
+    }
+
+    /// Accepts metadata without a signature too, until all that a job needs is signed: a wrong signature is still refused.
+    #[must_use]
+    pub fn accepting_unsigned(self) -> Self {
+        Self {
+            required: false,
+            ..self
+        }
     }
 }
 
 impl MetadataSigner for Blake3Signer {
     fn key_id(&self) -> &str {
-        &self.key_id
+        self.keys.newest()
     }
 
     fn tag(&self, key_id: &str, metadata: &[u8]) -> Result<[u8; 32]> {
-        if key_id != self.key_id {
-            return Err(Error::config(format!(
-                "the metadata is signed with key {key_id:?}, and the one that is there is {:?}",
-                self.key_id
-            )));
-        }
-        Ok(*blake3::keyed_hash(&self.key, metadata).as_bytes())
+        Ok(*blake3::keyed_hash(self.keys.get(key_id)?, metadata).as_bytes())
     }
-}
 
-impl fmt::Debug for Blake3Signer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blake3Signer")
-            .field("key_id", &self.key_id)
-            .finish_non_exhaustive()
+    fn requires_signature(&self) -> bool {
+        self.required
     }
 }
 
@@ -104,6 +115,7 @@ pub(crate) fn checked<'a>(signer: Option<&dyn MetadataSigner>, file: &'a [u8]) -
     let signed = taken_apart(file);
     match (signer, signed) {
         (None, signed) => Ok(signed.map_or(file, |(metadata, _, _)| metadata)),
+        (Some(signer), None) if !signer.requires_signature() => Ok(file),
         (Some(_), None) => Err(Error::corrupt(
             "the metadata is not signed, and only signed metadata is accepted here",
         )),
@@ -160,6 +172,16 @@ mod tests {
     }
 
     #[test]
+    fn metadata_that_an_old_key_signed_is_accepted_and_new_one_is_signed_with_the_newest() {
+        let ring = format!("k2 {}\nk1 {}", "08".repeat(32), "07".repeat(32));
+        let both = Blake3Signer::with_keys(KeyRing::parse(&ring).unwrap());
+        let old = file_of(Some(&signer("k1", 7)), &metadata()).unwrap();
+        checked(Some(&both), &old).unwrap();
+        let new = file_of(Some(&both), &metadata()).unwrap();
+        checked(Some(&signer("k2", 8)), &new).unwrap();
+    }
+
+    #[test]
     fn a_forger_who_repairs_the_digest_is_found_and_unsigned_metadata_is_refused() {
         let file = file_of(Some(&signer("k1", 7)), &metadata()).unwrap();
         let mut other = metadata();
@@ -180,6 +202,10 @@ mod tests {
             let error = checked(Some(&signer("k1", 7)), &file).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{why}");
         }
+        let lenient = signer("k1", 7).accepting_unsigned();
+        let unsigned = other.encode().unwrap();
+        assert_eq!(checked(Some(&lenient), &unsigned).unwrap(), unsigned);
+        assert!(checked(Some(&lenient), &forged).is_err());
         let error = checked(Some(&signer("k2", 7)), &file).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(!format!("{:?}", signer("k1", 7)).contains("7, 7"));

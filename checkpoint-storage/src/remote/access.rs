@@ -9,6 +9,8 @@ use tokio::runtime::Handle;
 
 use crate::names::UuidSource;
 use crate::remote::StoreOptions;
+use crate::root::StoreRoot;
+use crate::sealed::Protection;
 
 /// What opening a store by URL takes: a runtime that its calls run on, and options.
 ///
@@ -19,6 +21,7 @@ pub struct StoreAccess {
     runtime: Handle,
     options: Arc<StoreOptions>,
     pacing: Pacing,
+    protection: Arc<Protection>,
 }
 
 impl StoreAccess {
@@ -29,7 +32,34 @@ impl StoreAccess {
             runtime,
             options: Arc::default(),
             pacing: Pacing::default(),
+            protection: Arc::default(),
         }
+    }
+
+    /// Sets how what is stored is protected, in every folder that is opened with this access.
+    #[must_use]
+    pub fn with_protection(self, protection: Protection) -> Self {
+        Self {
+            protection: Arc::new(protection),
+            ..self
+        }
+    }
+
+    /// Returns how what is stored is protected.
+    #[must_use]
+    pub fn protection(&self) -> &Protection {
+        &self.protection
+    }
+
+    /// Opens a local folder; see [`StoreRoot::local`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn local(
+        &self,
+        folder: impl AsRef<std::path::Path>,
+    ) -> state_api::Result<StoreRoot> {
+        StoreRoot::local(folder, self.runtime.clone()).map(|root| self.protection.of(root))
     }
 
     /// Sets the options.

@@ -64,6 +64,10 @@ store_options! {
         "Id of the server's key for aws:kms.";
     "s3.storage-class" ["fs.s3a.create.storage.class"] "s3" "default_storage_class" shown,
         "Storage class of new objects.";
+    "s3.entropy.key" ["fs.s3a.entropy.key"] "s3" "" shown,
+        "Marker in a path, in whose place objects of snapshots have digits that differ and metadata has nothing.";
+    "s3.entropy.length" ["fs.s3a.entropy.length"] "s3" "" shown,
+        "Number of those digits, 1 or 2; 1 unless set.";
     "gs.endpoint" ["gcs.endpoint"] "gcs" "endpoint" shown,
         "URL of the server, for one that is not Google's.";
     "gs.credential" ["gcs.credential"] "gcs" "credential" secret,
@@ -186,6 +190,12 @@ impl StoreOptions {
             "s3.path.style.access" | "s3.anonymous" | "gs.anonymous" => {
                 flag(value)?;
             }
+            "s3.entropy.key" => {
+                crate::store::check_marker(value).map_err(|e| e.message().to_owned())?;
+            }
+            "s3.entropy.length" => {
+                number(value, 1, crate::store::EntropyPath::MOST_DIGITS as u64)?;
+            }
             "fs.requests.attempts" => policy.attempts = number(value, 1, 100)? as u32,
             "fs.requests.initial-backoff" => policy.initial_backoff = span(value)?,
             "fs.requests.max-backoff" => policy.max_backoff = span(value)?,
@@ -204,6 +214,14 @@ impl StoreOptions {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Returns the marker for entropy in paths and the number of digits in its place, if there is a marker.
+    pub(crate) fn entropy(&self) -> Option<(&str, usize)> {
+        let marker = self.values.get("s3.entropy.key")?;
+        let digits = self.values.get("s3.entropy.length");
+        let digits = digits.and_then(|digits| digits.parse().ok());
+        Some((marker, digits.unwrap_or(1)))
     }
 
     #[cfg(feature = "s3")]
@@ -310,6 +328,8 @@ mod tests {
             ("fs.requests.attempts", "0"),
             ("fs.requests.timeout", "0 ms"),
             ("s3.path.style.access", "yes"),
+            ("s3.entropy.key", "a/b"),
+            ("s3.entropy.length", "4"),
         ] {
             assert!(
                 StoreOptions::new().with(key, value).is_err(),

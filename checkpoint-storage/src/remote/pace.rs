@@ -39,18 +39,21 @@ impl Pace {
 
     /// Waits until a request may start.
     pub(crate) async fn wait(&self) {
-        let (until, throttled) = {
-            let state = self.lock();
-            (state.until_ns, state.throttled)
-        };
-        let now = self.pacing.now_ns();
-        if until <= now {
-            return;
+        // Again after each wait: the store may have asked for more in the meantime.
+        loop {
+            let (until, throttled) = {
+                let state = self.lock();
+                (state.until_ns, state.throttled)
+            };
+            let now = self.pacing.now_ns();
+            if until <= now {
+                return;
+            }
+            let own = self.policy.backoff(throttled.max(1), &self.pacing);
+            self.pacing
+                .sleep(Duration::from_nanos(until - now) + own.mul_f64(self.pacing.fraction()))
+                .await;
         }
-        let own = self.policy.backoff(throttled.max(1), &self.pacing);
-        self.pacing
-            .sleep(Duration::from_nanos(until - now) + own.mul_f64(self.pacing.fraction()))
-            .await;
     }
 
     /// Notes that the store asked for fewer requests, after a time if it named one.

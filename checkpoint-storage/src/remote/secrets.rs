@@ -52,8 +52,33 @@ impl ForeignError {
             }
             cause = source.source();
         }
-        Self(secrets.mask(&text))
+        Self(secrets.mask(&without_queries(&text)))
     }
+}
+
+/// Returns a text without the queries of its URLs: services put tokens there.
+fn without_queries(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let ends = |c: char| {
+            c.is_whitespace() || matches!(c, '"' | '\'' | '`' | ',' | ')' | '}' | ']' | '>')
+        };
+        let (before, url) = rest.split_at(at);
+        let len = url.find(ends).unwrap_or(url.len());
+        let (url, after) = url.split_at(len);
+        shown.push_str(before);
+        match url.split_once('?') {
+            Some((place, _)) => {
+                shown.push_str(place);
+                shown.push('?');
+                shown.push_str(MASK);
+            }
+            None => shown.push_str(url),
+        }
+        rest = after;
+    }
+    shown + rest
 }
 
 impl fmt::Display for ForeignError {
@@ -67,6 +92,18 @@ impl std::error::Error for ForeignError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_in_the_query_of_a_url_is_masked_whoever_put_it_there() {
+        let error = std::io::Error::other(
+            "get { url: https://me.blob/x?sv=1&sig=hidden, uri: \"http://a/b?hidden\" } of http://c/d failed",
+        );
+        let shown = ForeignError::new(&error, &Secrets::default()).to_string();
+        assert_eq!(
+            shown,
+            "get { url: https://me.blob/x?******, uri: \"http://a/b?******\" } of http://c/d failed"
+        );
+    }
 
     #[test]
     fn a_secret_is_masked_and_a_short_value_is_none() {

@@ -1,4 +1,4 @@
-use state_api::{Error, Result};
+use state_api::{Digest, Error, Result};
 
 use super::{BlockCipher, compression};
 
@@ -8,7 +8,7 @@ pub(super) const BLOCK_LEN: usize = 256 << 10;
 /// Most bytes by which sealing may make a block longer: nonce, tag, header of the cipher.
 const MOST_OVERHEAD: usize = 1024;
 
-const MAGIC: &[u8; 8] = b"HFSEAL1\n";
+const MAGIC: &[u8; 8] = b"HFSEAL2\n";
 
 /// Magic, object id, length of the key's name.
 const HEADER_LEN: usize = 8 + 16 + 1;
@@ -16,8 +16,12 @@ const HEADER_LEN: usize = 8 + 16 + 1;
 /// Stored length, plain length, method.
 pub(super) const BLOCK_HEADER_LEN: usize = 4 + 4 + 1;
 
-/// Plain length, number of blocks, magic.
-pub(super) const FOOTER_LEN: usize = 8 + 4 + 8;
+/// Digest of the stored bytes before it, plain length, number of blocks, magic.
+pub(super) const FOOTER_LEN: usize = 32 + 8 + 4 + 8;
+
+/// The most that is stored of an object that is one block or none.
+pub(super) const MOST_OF_ONE_BLOCK: u64 =
+    (Header::MOST + BLOCK_HEADER_LEN + BLOCK_LEN + MOST_OVERHEAD + 4 + FOOTER_LEN) as u64;
 
 /// What stands at the start of a sealed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,25 +139,46 @@ impl Header {
     }
 }
 
-/// Appends what stands at the end: the stored length of each block with its header, and the footer.
-pub(super) fn put_footer(out: &mut Vec<u8>, plain_len: u64, blocks: &[u32]) {
+/// Appends the index: the stored length of each block with its header.
+pub(super) fn put_index(out: &mut Vec<u8>, blocks: &[u32]) {
     for len in blocks {
         out.extend_from_slice(&len.to_le_bytes());
     }
-    out.extend_from_slice(&plain_len.to_le_bytes());
-    out.extend_from_slice(&(blocks.len() as u32).to_le_bytes());
-    out.extend_from_slice(MAGIC);
 }
 
-/// Returns the plain length and the number of blocks that a footer names.
-pub(super) fn footer(bytes: &[u8]) -> Result<(u64, u32)> {
-    let damaged = || Error::corrupt("the end of a sealed object is missing or damaged");
-    let footer = bytes.last_chunk::<FOOTER_LEN>().ok_or_else(damaged)?;
-    let (plain, rest) = footer.split_first_chunk::<8>().ok_or_else(damaged)?;
-    let (count, magic) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
-    let (plain, count) = (u64::from_le_bytes(*plain), u32::from_le_bytes(*count));
-    if magic != MAGIC || plain.div_ceil(BLOCK_LEN as u64) != u64::from(count) {
-        return Err(damaged());
+/// What stands at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Footer {
+    /// Digest of all stored bytes before the footer.
+    pub(super) stored: Digest,
+    pub(super) plain_len: u64,
+    pub(super) blocks: u32,
+}
+
+impl Footer {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.stored.0);
+        out.extend_from_slice(&self.plain_len.to_le_bytes());
+        out.extend_from_slice(&self.blocks.to_le_bytes());
+        out.extend_from_slice(MAGIC);
     }
-    Ok((plain, count))
+
+    /// Reads the footer at the end of some bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let damaged = || Error::corrupt("the end of a sealed object is missing or damaged");
+        let footer = bytes.last_chunk::<FOOTER_LEN>().ok_or_else(damaged)?;
+        let (stored, rest) = footer.split_first_chunk::<32>().ok_or_else(damaged)?;
+        let (plain, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let (blocks, magic) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let footer = Self {
+            stored: Digest(*stored),
+            plain_len: u64::from_le_bytes(*plain),
+            blocks: u32::from_le_bytes(*blocks),
+        };
+        let blocks = footer.plain_len.div_ceil(BLOCK_LEN as u64);
+        if magic != MAGIC || blocks != u64::from(footer.blocks) {
+            return Err(damaged());
+        }
+        Ok(footer)
+    }
 }

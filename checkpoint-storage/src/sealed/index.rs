@@ -6,7 +6,7 @@ use bytes::Bytes;
 use state_api::{Error, ErrorKind, Result};
 
 use super::BlockCipher;
-use super::format::{BLOCK_HEADER_LEN, BLOCK_LEN, FOOTER_LEN, Header, footer};
+use super::format::{BLOCK_HEADER_LEN, BLOCK_LEN, FOOTER_LEN, Footer, Header, MOST_OF_ONE_BLOCK};
 use crate::root::StoreRoot;
 
 /// Objects whose blocks are remembered.
@@ -21,18 +21,20 @@ pub(crate) struct IndexCache(Mutex<HashMap<String, Arc<Index>>>);
 
 /// Where the blocks of an object begin.
 #[derive(Debug)]
-struct Index {
-    header: Header,
-    plain_len: u64,
+pub(super) struct Index {
+    pub(super) header: Header,
+    pub(super) footer: Footer,
     /// Where each block begins, and where the last one ends.
-    starts: Vec<u64>,
+    pub(super) starts: Vec<u64>,
+    /// Length of the object as it is stored.
+    pub(super) stored_len: u64,
 }
 
 impl IndexCache {
     /// Returns the plain length of a sealed object, or `None` if there is no such object.
     pub(crate) async fn len(&self, root: &StoreRoot, path: &str) -> Result<Option<u64>> {
         match self.index(root, path).await {
-            Ok(index) => Ok(Some(index.plain_len)),
+            Ok(index) => Ok(Some(index.footer.plain_len)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
@@ -49,13 +51,13 @@ impl IndexCache {
         let cipher = root.sealing().cipher.as_deref();
         let named = |e: Error| e.with("object", path);
         if plain_len <= BLOCK_LEN as u64 {
-            // One request: all of a small object.
-            let stored = root.read_all(path).await?;
+            // One request: all of a small object, and no more than one can be.
+            let stored = root.read(path, 0..MOST_OF_ONE_BLOCK + 1).await?;
             let plain = open_whole(&stored, cipher).map_err(named)?;
             return Ok(cut(plain.into(), 0, &range));
         }
         let index = self.index(root, path).await?;
-        let range = range.start.min(index.plain_len)..range.end.min(index.plain_len);
+        let range = range.start.min(index.footer.plain_len)..range.end.min(index.footer.plain_len);
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -72,8 +74,7 @@ impl IndexCache {
                 .header
                 .take_block(&mut rest, number as u32, cipher)
                 .map_err(named)?;
-            let expected = (index.plain_len - (number * BLOCK_LEN) as u64).min(BLOCK_LEN as u64);
-            if block.len() as u64 != expected {
+            if block.len() as u64 != index.plain_len_of(number) {
                 return Err(named(Error::corrupt(
                     "a block has not the length of its place",
                 )));
@@ -107,20 +108,24 @@ impl IndexCache {
 }
 
 impl Index {
-    async fn load(root: &StoreRoot, path: &str) -> Result<Self> {
+    /// Reads the index of an object from the store, whatever is remembered of it.
+    pub(super) async fn load(root: &StoreRoot, path: &str) -> Result<Self> {
         let len = root
             .len(path)
             .await?
             .ok_or_else(|| Error::not_found("there is no such object"))?;
-        let (header, header_len) =
-            Header::decode(&root.read(path, 0..(Header::MOST as u64).min(len)).await?)?;
         let damaged = || Error::corrupt("the end of a sealed object does not fit its length");
         let mut tail = root.read(path, len.saturating_sub(TAIL)..len).await?;
-        let (plain_len, count) = footer(&tail)?;
-        let index_len = u64::from(count) * 4;
+        let (header, header_len) = match len <= TAIL {
+            true => Header::decode(&tail)?,
+            false => Header::decode(&root.read(path, 0..Header::MOST as u64).await?)?,
+        };
+        let footer = Footer::decode(&tail)?;
+        let index_len = u64::from(footer.blocks) * 4;
         let end = FOOTER_LEN as u64 + index_len;
         // What the object's own length does not leave room for is not asked for, nor allocated.
-        if len < header_len as u64 + end + u64::from(count) * BLOCK_HEADER_LEN as u64 {
+        let least = u64::from(footer.blocks) * BLOCK_HEADER_LEN as u64;
+        if len < header_len as u64 + end + least {
             return Err(damaged());
         }
         if (tail.len() as u64) < end {
@@ -140,23 +145,37 @@ impl Index {
         }
         Ok(Self {
             header,
-            plain_len,
+            footer,
             starts,
+            stored_len: len,
         })
+    }
+
+    /// Returns the plain length that a block must have by its place.
+    pub(super) fn plain_len_of(&self, block: usize) -> u64 {
+        let before = block as u64 * BLOCK_LEN as u64;
+        self.footer
+            .plain_len
+            .saturating_sub(before)
+            .min(BLOCK_LEN as u64)
     }
 }
 
 /// Opens an object that is there as a whole.
 fn open_whole(stored: &[u8], cipher: Option<&dyn BlockCipher>) -> Result<Vec<u8>> {
     let (header, at) = Header::decode(stored)?;
-    let (plain_len, count) = footer(stored)?;
+    let footer = Footer::decode(stored)?;
+    if footer.blocks > 1 {
+        // The handle says that there is one: what others would take to unpack is not tried.
+        return Err(Error::corrupt("a sealed object is longer than it was"));
+    }
     let mut rest = &stored[at..];
     let mut plain = Vec::new();
-    for number in 0..count {
+    for number in 0..footer.blocks {
         plain.extend_from_slice(&header.take_block(&mut rest, number, cipher)?);
     }
-    if plain.len() as u64 != plain_len
-        || rest.len() as u64 != FOOTER_LEN as u64 + u64::from(count) * 4
+    if plain.len() as u64 != footer.plain_len
+        || rest.len() as u64 != FOOTER_LEN as u64 + u64::from(footer.blocks) * 4
     {
         return Err(Error::corrupt(
             "the parts of a sealed object contradict each other",

@@ -6,14 +6,24 @@ mod cipher;
 mod compression;
 mod format;
 mod index;
+mod keys;
+mod protection;
 mod sealer;
+mod whole;
+#[cfg(feature = "encryption")]
+mod xchacha;
 
 use std::sync::Arc;
 
 pub use cipher::BlockCipher;
 pub use compression::Compression;
 pub(crate) use index::IndexCache;
+pub use keys::KeyRing;
+pub use protection::Protection;
 pub(crate) use sealer::Sealer;
+pub(crate) use whole::WholeReader;
+#[cfg(feature = "encryption")]
+pub use xchacha::XChaChaCipher;
 
 /// The ending of the names of sealed objects.
 pub const SEALED_ENDING: &str = ".sealed";

@@ -2,7 +2,8 @@ use bytes::Bytes;
 use state_api::{Error, Result};
 
 use super::Sealing;
-use super::format::{BLOCK_LEN, Header, put_footer};
+use super::format::{BLOCK_LEN, Footer, Header, put_index};
+use crate::digest::DigestBuilder;
 
 /// Turns the plain bytes of one object into the stored ones.
 pub(crate) struct Sealer {
@@ -12,6 +13,8 @@ pub(crate) struct Sealer {
     pending: Vec<u8>,
     plain_len: u64,
     blocks: Vec<u32>,
+    /// Of all that was given out.
+    stored: DigestBuilder,
     started: bool,
 }
 
@@ -37,6 +40,7 @@ impl Sealer {
             pending: Vec::new(),
             plain_len: 0,
             blocks: Vec::new(),
+            stored: DigestBuilder::new(),
             started: false,
         })
     }
@@ -60,6 +64,7 @@ impl Sealer {
             plain = rest;
         }
         self.pending.extend_from_slice(plain);
+        self.stored.update(&out);
         Ok(out.into())
     }
 
@@ -70,7 +75,15 @@ impl Sealer {
         if !block.is_empty() {
             self.put(&mut out, &block)?;
         }
-        put_footer(&mut out, self.plain_len, &self.blocks);
+        put_index(&mut out, &self.blocks);
+        self.stored.update(&out);
+        let footer = Footer {
+            stored: self.stored.digest(),
+            plain_len: self.plain_len,
+            // Counted as they were put.
+            blocks: self.blocks.len() as u32,
+        };
+        footer.put(&mut out);
         Ok(out.into())
     }
 

@@ -8,11 +8,13 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use state_api::{Error, Result};
 
+mod entropy;
 mod local;
 mod memory;
 mod opendal;
 mod uploads;
 
+pub(crate) use entropy::{EntropyPath, EntropyPublish, EntropyStore, check_marker};
 pub use local::LocalStore;
 pub(crate) use local::{LocalFolder, io_error, parent, sync_folder};
 pub use memory::MemoryStore;

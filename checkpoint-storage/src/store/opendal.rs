@@ -167,6 +167,8 @@ impl ObjectStore for OpendalStore {
                     runtime,
                     path,
                     failure,
+                    // What is uploaded in parts appears when it is closed.
+                    exclusive: exclusive && parts.is_some(),
                     open: Some(upload),
                 }) as Box<dyn ObjectWriter>)
             }
@@ -313,7 +315,7 @@ impl Upload {
     /// Frees the parts of an upload that will never complete; the object itself is removed by its owner.
     async fn abort(&mut self) {
         if let Some(mut writer) = self.writer.take() {
-            // Not every service can abort; deleting the path covers those that can't.
+            // Not every service can abort; where that is so, deleting the path covers it.
             if let Err(e) = writer.abort().await {
                 tracing::debug!(error = %e.kind(), "the parts of an upload that was given up may be left");
             }
@@ -338,6 +340,8 @@ struct OpendalWriter {
     runtime: Option<Handle>,
     path: String,
     failure: Failure,
+    /// Whether nothing is under the path before the upload is closed.
+    exclusive: bool,
     /// Gone while an operation runs, and for good if it failed or nobody waited for it.
     open: Option<Upload>,
 }
@@ -435,6 +439,7 @@ impl ObjectWriter for OpendalWriter {
             runtime,
             path,
             failure,
+            exclusive,
             open,
         } = *self;
         on_runtime(runtime, async move {
@@ -445,7 +450,11 @@ impl ObjectWriter for OpendalWriter {
                 }
                 None => None,
             };
-            let deleted = operator.delete(&path).await;
+            // What is there now was completed by somebody else, where writers exclude each other.
+            let deleted = match exclusive {
+                true => Ok(()),
+                false => operator.delete(&path).await,
+            };
             drop(upload);
             deleted.map_err(|e| failure.of("delete an object", &path, e))
         })

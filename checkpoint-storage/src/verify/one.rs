@@ -4,7 +4,9 @@ use state_api::{CheckpointStorage, Error, ErrorKind, ObjectHandle, OperatorUid, 
 
 use crate::checkpoint::StoredCheckpoint;
 use crate::metadata::CheckpointMetadata;
+use crate::reader::{Whole, check_object};
 use crate::root::StoreRoot;
+use crate::storage::ObjectCheckpointStorage;
 
 /// What [`verify`] found.
 #[derive(Debug, Default)]
@@ -60,12 +62,14 @@ impl VerifyReport {
 /// Reads every object of a checkpoint and compares length and digest.
 ///
 /// # Errors
-/// `Config` when the checkpoint refers to a root that is not among `roots`; `Retryable` when the store fails.
+/// `Config` when the checkpoint refers to a root that is not among `roots`, or an object is encrypted with a key that is not
+/// here; `Retryable` when the store fails.
 pub async fn verify(
     checkpoint: &StoredCheckpoint,
     roots: impl IntoIterator<Item = StoreRoot>,
 ) -> Result<VerifyReport> {
-    verify_objects(&checkpoint.metadata, &checkpoint.storage(roots)).await
+    let storage = checkpoint.storage(roots);
+    verify_through(&checkpoint.metadata, Way::Store(&storage)).await
 }
 
 /// As [`verify`], through a storage.
@@ -76,13 +80,26 @@ pub async fn verify_objects(
     metadata: &CheckpointMetadata,
     storage: &dyn CheckpointStorage,
 ) -> Result<VerifyReport> {
+    verify_through(metadata, Way::Stream(storage)).await
+}
+
+/// How objects are read.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    /// As a restore reads them.
+    Stream(&'a dyn CheckpointStorage),
+    /// With every stored byte.
+    Store(&'a ObjectCheckpointStorage),
+}
+
+async fn verify_through(metadata: &CheckpointMetadata, way: Way<'_>) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let mut known: HashMap<&ObjectHandle, Option<String>> = HashMap::new();
     for used in metadata.objects() {
         let fault = match known.get(used.object) {
             Some(fault) => fault.clone(),
             None => {
-                let fault = check(storage, used.object).await?;
+                let fault = check(way, used.object).await?;
                 report.objects += 1;
                 report.bytes += used.object.len;
                 known.insert(used.object, fault.clone());
@@ -102,8 +119,21 @@ pub async fn verify_objects(
     Ok(report)
 }
 
-async fn check(storage: &dyn CheckpointStorage, object: &ObjectHandle) -> Result<Option<String>> {
-    match read_through(storage, object).await {
+async fn check(way: Way<'_>, object: &ObjectHandle) -> Result<Option<String>> {
+    let read = match way {
+        Way::Stream(storage) => read_through(storage, object).await,
+        Way::Store(storage) => {
+            let root = storage.resolve(object)?;
+            match check_object(root, object, &mut |_| {}).await {
+                Ok(Whole::Stored(_, key)) => Err(Error::config(format!(
+                    "the object is encrypted with key {key:?}, which is not here"
+                ))
+                .with("object", object)),
+                other => other.map(drop),
+            }
+        }
+    };
+    match read {
         Ok(()) => Ok(None),
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::InvalidArgument) => {
             Ok(Some(e.message().to_owned()))

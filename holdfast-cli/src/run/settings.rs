@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use checkpoint_storage::StoreOptions;
+use checkpoint_storage::{Protection, StoreOptions};
 use runtime_core::config::{
     BackendSettings, CheckpointSettings, Configuration, ParallelismSettings, RecoverySettings,
-    StorageLocation, StorageSettings, local_copies, options, restart_strategy,
+    StorageLocation, StorageSettings, local_copies, options, protection, restart_strategy,
 };
 use runtime_core::restart::RestartStrategy;
 use runtime_core::{ExecutionSettings, RestoreFrom};
@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) storage: Option<StorageSettings>,
     /// Where stores are, who asks, and how requests are made.
     pub(crate) stores: StoreOptions,
+    /// How checkpoints are compressed, encrypted and signed.
+    pub(crate) protection: Protection,
     /// What a person should know about the configuration.
     pub(crate) warnings: Vec<String>,
 }
@@ -90,6 +92,7 @@ impl Settings {
             parallelism: ParallelismSettings::from_configuration(&configuration)?,
             storage,
             stores: configuration.store_options()?,
+            protection: protection(&configuration)?,
             warnings,
         })
     }

@@ -49,7 +49,9 @@ impl Checkpoints {
     /// `Config` when there is no such kind of place.
     pub(crate) fn of(settings: &Settings, io: &Handle) -> Result<Self> {
         let checkpointing = &settings.execution.checkpointing;
-        let access = StoreAccess::new(io.clone()).with_options(settings.stores.clone());
+        let access = StoreAccess::new(io.clone())
+            .with_options(settings.stores.clone())
+            .with_protection(settings.protection.clone());
         let place = match &settings.storage {
             None => Place::Nowhere,
             Some(storage) => match &storage.location {
@@ -204,11 +206,20 @@ impl Checkpoints {
             check_not_stopped(job).await?;
         }
         let listed = list_checkpoints(job).await?;
+        let unreadable = listed.iter().find_map(|listed| match &listed.state {
+            CheckpointState::Damaged(error) => Some(error),
+            _ => None,
+        });
         let newest = listed
             .iter()
             .find(|listed| matches!(listed.state, CheckpointState::Complete(_)));
         let path = shown(job.url());
         Ok(match (restore, newest) {
+            (RestoreFrom::Latest, None) if unreadable.is_some() => {
+                // Says how many there are, and what is wrong with one.
+                StoredCheckpoint::find(&format!("{}/latest", job.url()), &self.access).await?;
+                Found::default()
+            }
             (RestoreFrom::Latest, None) => Found {
                 starts_empty: true,
                 note: Some(format!(

@@ -80,6 +80,9 @@ The copy holds every object that the checkpoint needs, wherever they lie now: a 
 can be moved. Each object's digest is checked while it is copied. The copy exists once the last byte is there; a copy that was
 interrupted is run again, and keeps what is there whole. Its path is the last line of the standard output.
 
+Objects that are compressed or encrypted are copied as they are stored. --unsealed stores what is inside, for which the key of
+encrypted ones is needed.
+
 Paths are local or URLs of stores, such as s3://bucket/backup/flights.
 
 Examples:
@@ -98,6 +101,9 @@ pub(crate) struct CopyArgs {
     /// A folder outside that the checkpoint may refer to, such as that of a job whose checkpoint was claimed; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) root: Vec<String>,
+    /// Store what is inside of objects that are compressed or encrypted
+    #[arg(long)]
+    pub(crate) unsealed: bool,
     /// Objects that are copied at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) concurrency: u16,

@@ -1,4 +1,6 @@
-use checkpoint_storage::{CopyOptions, CopyReport, StoreRoot, StoredCheckpoint, copy_checkpoint};
+use checkpoint_storage::{
+    CopyOptions, CopyReport, CopySealing, StoreRoot, StoredCheckpoint, copy_checkpoint,
+};
 use serde_json::json;
 
 use super::args::CopyArgs;
@@ -28,6 +30,10 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
             let options = CopyOptions {
                 concurrency: usize::from(args.concurrency),
                 roots: &roots,
+                sealing: match args.unsealed {
+                    true => CopySealing::Unsealed,
+                    false => CopySealing::ByTarget,
+                },
                 watcher: &|work| progress.bytes_of(work),
             };
             let report = copy_checkpoint(&found, &target, options).await?;

@@ -212,6 +212,10 @@ fn as_text(report: &GcReport, dry_run: bool) -> String {
             |fate| matches!(fate, Fate::LeftToClaimer),
             "left to the job that claimed the checkpoint",
         ),
+        (
+            |fate| matches!(fate, Fate::LeftToTask),
+            "left to the tasks that made them",
+        ),
     ] {
         let (count, size) = sum(of);
         if count > 0 {
@@ -274,6 +278,7 @@ fn fate(found: &Unreferenced, dry_run: bool) -> String {
         Fate::Failed(error) => format!("failed: {}", plain(error)),
         Fate::MayBePending(attempt) => format!("attempt {attempt} may need it yet"),
         Fate::LeftToClaimer => "left to the claimer".into(),
+        Fate::LeftToTask => "left to its task".into(),
     }
 }
 
@@ -306,6 +311,7 @@ fn as_json(reports: &[GcReport], beside: &[LeftBeside]) -> Value {
         Fate::Failed(_) => "failed",
         Fate::MayBePending(_) => "may be pending",
         Fate::LeftToClaimer => "left to claimer",
+        Fate::LeftToTask => "left to task",
     };
     let liveness = |report: &GcReport| match report.liveness {
         Liveness::NeverRan => "never ran",

@@ -1,8 +1,8 @@
 //! Settings of a job, under Flink's option names, from YAML and TOML files and from the program.
 //!
 //! A [`Configuration`] holds text that was checked when it came in; typed views read it:
-//! [`CheckpointSettings`] (with [`StorageSettings`]), [`RecoverySettings`], [`restart_strategy`], [`local_copies()`], [`BackendSettings`]
-//! and [`ParallelismSettings`]. Each view can also be made without a configuration; the defaults are Flink's.
+//! [`CheckpointSettings`] (with [`StorageSettings`]), [`RecoverySettings`], [`restart_strategy`], [`local_copies()`], [`protection()`],
+//! [`BackendSettings`] and [`ParallelismSettings`]. Each view can also be made without a configuration; the defaults are Flink's.
 //!
 //! ```
 //! use runtime_core::config::{CheckpointSettings, Configuration, Syntax};
@@ -23,6 +23,7 @@ mod local_copies;
 mod option;
 pub mod options;
 mod parallelism_settings;
+mod protection;
 mod recovery_settings;
 mod restart_settings;
 mod secrets;
@@ -37,6 +38,7 @@ pub use file::Syntax;
 pub use local_copies::local_copies;
 pub use option::{ConfigOption, Support, ValueKind};
 pub use parallelism_settings::ParallelismSettings;
+pub use protection::{protection, store_access};
 pub use recovery_settings::{ClaimMode, RecoverySettings};
 pub use restart_settings::restart_strategy;
 pub use state_api::option_text::parse_duration;

@@ -83,8 +83,18 @@ options! {
     AFTER_TASKS_FINISH: Offered "execution.checkpointing.checkpoints-after-tasks-finish" ("execution.checkpointing.checkpoints-after-tasks-finish.enabled")
         ValueKind::Bool, Some("true"),
         "Whether checkpoints go on when some tasks have finished.";
-    SNAPSHOT_COMPRESSION: DefaultOnly "execution.checkpointing.snapshot-compression" () ValueKind::Bool, Some("false"),
-        "Whether full snapshots are compressed.";
+    SNAPSHOT_COMPRESSION: Offered "execution.checkpointing.snapshot-compression" () ValueKind::Choice(&["false", "true", "lz4", "zstd"]), Some("false"),
+        "How new objects of checkpoints are compressed; `true` is LZ4. What there is already is read as it is.";
+    ENCRYPTION_KEYS_FILE: Offered "execution.checkpointing.encryption.keys-file" () ValueKind::Text, None,
+        "File of keys; setting it encrypts new objects of checkpoints with the first of them, and all of them decrypt.";
+    ENCRYPTION_KEYS_ENV: Offered "execution.checkpointing.encryption.keys-env" () ValueKind::Text, None,
+        "Environment variable that holds the keys in place of a file.";
+    SIGNING_KEYS_FILE: Offered "execution.checkpointing.signing.keys-file" () ValueKind::Text, None,
+        "File of keys; setting it signs new metadata of checkpoints with the first of them, and all of them are accepted.";
+    SIGNING_KEYS_ENV: Offered "execution.checkpointing.signing.keys-env" () ValueKind::Text, None,
+        "Environment variable that holds the keys in place of a file.";
+    SIGNING_REQUIRED: Offered "execution.checkpointing.signing.required" () ValueKind::Bool, Some("true"),
+        "Whether metadata without a signature is refused where signing is on; `false` while older checkpoints are needed.";
     UNALIGNED: Offered "execution.checkpointing.unaligned.enabled" ("execution.checkpointing.unaligned") ValueKind::Bool, Some("false"),
         "Whether barriers overtake records in flight.";
     ALIGNED_TIMEOUT: Offered "execution.checkpointing.aligned-checkpoint-timeout" ("execution.checkpointing.alignment-timeout")

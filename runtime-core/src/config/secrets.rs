@@ -18,8 +18,8 @@ const ANYWHERE: &[&str] = &[
 ///
 /// `key` counts only as a word of its own (`access-key`, `account_key`), so that `keyed-state-enabled` stays legible.
 pub(super) fn is_secret(key: &str) -> bool {
-    if StoreOptions::find(key).is_some_and(|option| option.secret) {
-        return true;
+    if let Some(option) = StoreOptions::find(key) {
+        return option.secret;
     }
     let lower = key.to_lowercase();
     ANYWHERE.iter().any(|word| lower.contains(word))
@@ -30,10 +30,16 @@ pub(super) fn is_secret(key: &str) -> bool {
 
 /// Returns a value as it may be shown: masked for a secret option, and without the password of a URL.
 pub(super) fn masked(key: &str, value: &str) -> String {
-    if is_secret(key) {
+    if is_secret(key) || holds_key(value) {
         return MASK.to_owned();
     }
     without_userinfo(value)
+}
+
+/// Tells whether a text holds what looks like a key of 32 bytes: 64 hexadecimal digits.
+pub(super) fn holds_key(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_hexdigit())
+        .any(|digits| digits.len() == 64)
 }
 
 /// Hides what stands between `://` and `@` in the authority of a URL.
@@ -42,7 +48,12 @@ fn without_userinfo(value: &str) -> String {
         return value.to_owned();
     };
     let authority = rest.split(['/', '?', '#', ';']).next().unwrap_or(rest);
-    match authority.rfind('@') {
+    // A password may hold a slash.
+    let at = match authority.contains(':') {
+        true => rest.rfind('@'),
+        false => authority.rfind('@'),
+    };
+    match at {
         Some(at) => format!("{scheme}://{MASK}{}", &rest[at..]),
         None => value.to_owned(),
     }
@@ -81,6 +92,14 @@ mod tests {
         assert_eq!(
             masked("execution.checkpointing.dir", "s3://me:pw@host/a@b"),
             "s3://******@host/a@b"
+        );
+        assert_eq!(
+            masked("execution.checkpointing.dir", "s3://me:p/w@host/a"),
+            "s3://******@host/a"
+        );
+        assert_eq!(
+            masked("execution.checkpointing.dir", &"0a".repeat(32)),
+            MASK
         );
         assert_eq!(
             masked("execution.checkpointing.dir", "s3://host/a@b"),

@@ -202,8 +202,15 @@ impl FolderCheckpoints {
 
 /// Returns the complete checkpoints up to the newest of the history that is continued, oldest first.
 async fn continued(store: &JobStore) -> Result<BTreeMap<CheckpointId, Arc<CheckpointMetadata>>> {
-    let Some(latest) = store.latest().await? else {
-        return Ok(BTreeMap::new());
+    let latest = match store.latest().await {
+        Ok(Some(latest)) => latest,
+        Ok(None) => return Ok(BTreeMap::new()),
+        // Whether the job may begin without them is said when it is loaded.
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            tracing::warn!(%error, "nothing of earlier attempts is continued");
+            return Ok(BTreeMap::new());
+        }
+        Err(error) => return Err(error),
     };
     let listed = store.list().await?.into_iter().filter_map(|listed| match listed.state {
         CheckpointState::Complete(found) if !found.metadata.kind.is_savepoint() => Some(found.metadata),
