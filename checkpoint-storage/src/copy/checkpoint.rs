@@ -57,7 +57,7 @@ pub struct CopyReport {
 /// Copies a checkpoint with every object that it needs into a folder of its own, from which it can be restored, moved and
 /// verified without what it was copied from.
 ///
-/// Each object is checked while it is copied: its stored bytes if it is sealed, and what is inside if the key is there.
+/// Each object is checked while it is copied: what is inside, or its stored bytes where these are copied without the key.
 /// [`CopySealing`] says what becomes of compression and encryption; the metadata is signed if the target's folder has a
 /// signer. The copy exists once its metadata is published, last and atomically. Interrupted at any call, it is completed by
 /// a second call, which keeps what is there whole; of two calls at once for one folder one publishes, and both succeed.
