@@ -299,6 +299,7 @@ fn k_676_k_768_a_job_that_packs_encrypts_and_signs_goes_on_with_other_settings_a
     let path = |name: &str| folder.path().join(name);
     let input = every_nth_flight(folder.path(), 40);
     let (checkpoints, keys) = (path("checkpoints"), path("keys"));
+    let (out, out2) = (path("out"), path("out2"));
     key_file(&keys, &[("k1", "a1")]);
     let option = |name: &str, value: &str| format!("execution.checkpointing.{name}={value}");
     let encryption = option("encryption.keys-file", arg(&keys));
@@ -312,7 +313,7 @@ fn k_676_k_768_a_job_that_packs_encrypts_and_signs_goes_on_with_other_settings_a
             "--input",
             arg(&input),
             "--output",
-            arg(&path("out")),
+            arg(&out),
             "--checkpoints",
             arg(&checkpoints),
             "-D",
@@ -354,7 +355,7 @@ fn k_676_k_768_a_job_that_packs_encrypts_and_signs_goes_on_with_other_settings_a
         "--input",
         arg(&input),
         "--output",
-        arg(&path("out2")),
+        arg(&out2),
     ];
     let at = ["--checkpoints", arg(&unsigned)];
     assert!(run(&[&line[..], &at].concat()).status.success());
