@@ -570,8 +570,8 @@ fn stores_options_are_on_their_page() {
 }
 
 fn key_file(text: &str) -> tempfile::TempPath {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), text).unwrap();
+    let file = tempfile::NamedTempFile::new().expect("there is room for a file");
+    std::fs::write(file.path(), text).expect("the file can be written");
     file.into_temp_path()
 }
 
