@@ -17,7 +17,7 @@ pub(crate) trait Mark<C>: Clone {
     fn bytes(&self) -> usize;
 }
 
-/// The marks of a collection by the snapshot that each follows, oldest first; there are as many as snapshots are unconfirmed.
+/// The marks of a collection by the snapshot that each follows, oldest first; at most as many as the table keeps snapshots.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::box_collection,
@@ -37,7 +37,7 @@ impl<D> History<D> {
     pub(crate) fn mark(&mut self, epoch: Epoch, start: impl FnOnce() -> D) -> &mut D {
         let marks = self.0.get_or_insert_default();
         if marks.last().is_none_or(|(after, _)| *after != epoch.now) {
-            marks.retain(|(after, _)| *after >= epoch.confirmed);
+            marks.retain(|(after, _)| *after >= epoch.floor);
             marks.push((epoch.now, start()));
         }
         let last = marks.len() - 1;

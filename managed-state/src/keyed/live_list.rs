@@ -75,6 +75,7 @@ impl<K: StateKey, N: StateKey, T: StateType, S: Stamped<T>> LiveListView<'_, K, 
         let epoch = self.cell.epoch();
         self.cell.edit(|list| {
             let before = list.len();
+            list.noted(epoch);
             let is_left = list.edit(|list| {
                 let mut freed = 0;
                 list.retain(|s| {

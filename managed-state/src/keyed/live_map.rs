@@ -181,8 +181,8 @@ where
         let epoch = self.cell.epoch();
         let mut removed = Vec::new();
         self.cell.edit(|map| {
-            if changes && let Some(mark) = map.noted(epoch) {
-                mark.is_whole = true;
+            if let Some(mark) = map.noted(epoch) {
+                mark.is_whole |= changes;
             }
             let is_left = map.edit(|map| {
                 let mut delta = 0;

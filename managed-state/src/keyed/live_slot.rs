@@ -45,8 +45,12 @@ pub(crate) trait LiveSlot<K>: Any {
     fn overlay_bytes(&self) -> usize;
     fn confirm(&mut self, id: u64);
 
-    /// Starts to remember what changes, if the strategy wants it: what is there now is what every snapshot so far has.
-    fn remember_changes(&mut self);
+    /// Learns that nothing will be based on a snapshot.
+    fn discard(&mut self, id: u64);
+
+    /// Starts to remember what changes, if the strategy wants it: what is there now is what every snapshot so far has, of
+    /// which `latest` is the last.
+    fn remember_changes(&mut self, latest: u64);
 
     /// Appends the next page of (key, namespace) pairs to a `Vec<(K, N)>`; returns false after the last page.
     fn pairs_page(
@@ -295,8 +299,12 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         self.table.confirm(id);
     }
 
-    fn remember_changes(&mut self) {
-        self.table.restored_from(0);
+    fn discard(&mut self, id: u64) {
+        self.table.discard(id);
+    }
+
+    fn remember_changes(&mut self, latest: u64) {
+        self.table.restored_from(0, latest);
     }
 
     fn pairs_page(

@@ -232,7 +232,13 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
         }
     }
 
-    fn remember_changes(&mut self) {
+    fn discard(&mut self, id: u64) {
+        if let Some(changes) = &mut self.changes {
+            changes.fold(id);
+        }
+    }
+
+    fn remember_changes(&mut self, _latest: u64) {
         if let Some(changes) = &mut self.changes {
             changes.start();
         }

@@ -227,8 +227,8 @@ impl<K: StateKey> KeyedStates<K> {
                     }
                 }
                 // Before there is a checkpoint, nothing is a change of one.
-                if self.restored || slots.has_cut {
-                    slot.remember_changes();
+                if self.restored || slots.latest.is_some() {
+                    slot.remember_changes(slots.latest.unwrap_or(0));
                 }
                 slots.slots.push(LiveEntry {
                     timed: options.ttl.is_some(),

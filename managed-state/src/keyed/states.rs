@@ -44,8 +44,10 @@ pub(crate) struct LiveSlots<K> {
     pub(crate) strategy: Box<dyn LiveSnapshots>,
     pub(crate) slots: Vec<LiveEntry<K>>,
     pub(crate) unregistered: RestoredStates,
-    /// Whether a snapshot was taken.
-    pub(crate) has_cut: bool,
+    /// The snapshot taken last.
+    pub(crate) latest: Option<u64>,
+    /// Savepoints whose changes are still kept apart, though nothing will be based on them.
+    pub(crate) savepoints: Vec<u64>,
 }
 
 /// A live table, and whether its values have timestamps: known without asking the table.
@@ -75,7 +77,8 @@ impl<K: StateKey> KeyedStates<K> {
                 strategy,
                 slots: Vec::new(),
                 unregistered: RestoredStates::new(),
-                has_cut: false,
+                latest: None,
+                savepoints: Vec::new(),
             }),
             KeyedBackend::Bytes(store) => Slots::Bytes(ByteSlots::new(store, &cx)),
         };
@@ -186,14 +189,19 @@ impl<K: StateKey> KeyedStates<K> {
     ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
         match &mut self.slots {
             Slots::Live(live) => {
-                live.has_cut = true;
+                live.latest = Some(request.checkpoint.0);
+                if request.kind.is_savepoint() {
+                    live.savepoints.push(request.checkpoint.0);
+                }
                 let frozen = live
                     .slots
                     .iter_mut()
                     .map(|entry| entry.slot.freeze(request.checkpoint.0, request.now_ms))
                     .collect::<Result<Vec<_>>>()?;
                 let tables = FrozenLive::new(self.cx.range, frozen, live.unregistered.values());
-                live.strategy.snapshot(request, Box::new(tables))
+                let snapshot = live.strategy.snapshot(request, Box::new(tables))?;
+                live.forget_changes();
+                Ok(snapshot)
             }
             Slots::Bytes(bytes) => bytes.snapshot(request),
         }
@@ -208,6 +216,7 @@ impl<K: StateKey> KeyedStates<K> {
             Slots::Live(live) => {
                 live.strategy.checkpoint_completed(checkpoint)?;
                 live.forget_changes();
+                live.join_changes(None);
                 Ok(())
             }
             Slots::Bytes(bytes) => match bytes.store.native() {
@@ -226,6 +235,7 @@ impl<K: StateKey> KeyedStates<K> {
             Slots::Live(live) => {
                 live.strategy.checkpoint_aborted(checkpoint)?;
                 live.forget_changes();
+                live.join_changes(Some(checkpoint.0));
                 Ok(())
             }
             Slots::Bytes(bytes) => match bytes.store.native() {
@@ -349,6 +359,15 @@ impl<K: StateKey> LiveSlots<K> {
         if let Some(base) = self.strategy.needs_changes_since() {
             let slots = self.slots.iter_mut();
             slots.for_each(|entry| entry.slot.confirm(base.0));
+        }
+    }
+
+    /// Keeps the changes before snapshots that nothing will be based on with later ones: those of savepoints, and of one that
+    /// failed.
+    fn join_changes(&mut self, failed: Option<u64>) {
+        for id in self.savepoints.drain(..).chain(failed) {
+            let slots = self.slots.iter_mut();
+            slots.for_each(|entry| entry.slot.discard(id));
         }
     }
 

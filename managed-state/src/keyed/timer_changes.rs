@@ -13,6 +13,8 @@ const MAX_SEALED: usize = 64;
 #[derive(Default)]
 pub(crate) struct TimerChanges {
     current: HashSet<Timer>,
+    /// Those of snapshots that nothing will be based on.
+    folded: HashSet<Timer>,
     known: KnownTimers,
 }
 
@@ -36,7 +38,8 @@ impl TimerChanges {
     pub(crate) fn seal(&mut self, id: u64) -> KnownTimers {
         let known = &mut self.known;
         if known.floor.is_some() {
-            let set = std::mem::take(&mut self.current);
+            let mut set = std::mem::take(&mut self.current);
+            set.extend(self.folded.drain());
             known.sealed.push((id, Arc::new(set)));
         } else {
             known.floor = Some(id);
@@ -54,6 +57,16 @@ impl TimerChanges {
         }
     }
 
+    /// Counts the changes before a snapshot that nothing will be based on as changes of now.
+    pub(crate) fn fold(&mut self, id: u64) {
+        let sealed = &mut self.known.sealed;
+        if let Some(index) = sealed.iter().position(|(sealed, _)| *sealed == id) {
+            let (_, set) = sealed.remove(index);
+            let set = Arc::try_unwrap(set).unwrap_or_else(|shared| (*shared).clone());
+            self.folded.extend(set);
+        }
+    }
+
     /// Starts anew: what is there now is what every snapshot so far has.
     pub(crate) fn start(&mut self) {
         *self = Self::default();
@@ -63,7 +76,7 @@ impl TimerChanges {
     /// Returns the number of timers that are remembered.
     pub(crate) fn len(&self) -> usize {
         let sealed = self.known.sealed.iter().map(|(_, set)| set.len());
-        self.current.len() + sealed.sum::<usize>()
+        self.current.len() + self.folded.len() + sealed.sum::<usize>()
     }
 }
 

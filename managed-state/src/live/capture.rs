@@ -1,27 +1,125 @@
+use std::mem;
 use std::sync::Arc;
 
 use state_api::{Result, StoredKey};
 
 use super::layout::{Address, EntryHasher, Layout};
 use super::part::Part;
-
-/// Keys changed between two snapshots, by region and key group.
-type ChangeSet<K, N> = Box<[Part<K, N, ()>]>;
+use super::seen::{Interval, Note};
 
 /// Unconfirmed snapshots whose changes are kept apart; changes before the oldest of them are forgotten, and a snapshot that
 /// would need them is a full one.
 const MAX_SEALED: usize = 64;
 
+/// Keys that a log with repetitions has before they are looked for.
+const SMALL_LOG: usize = 64;
+
+/// The keys of a key group that changed between two snapshots.
+#[derive(Clone)]
+struct Log<K, N> {
+    keys: Vec<(K, N)>,
+    /// A key may be there twice.
+    repeats: bool,
+    /// A key was removed, and may come again.
+    removed: bool,
+    /// The number of keys at which repetitions are taken out.
+    next_pass: usize,
+}
+
+impl<K, N> Default for Log<K, N> {
+    fn default() -> Self {
+        Self {
+            keys: Vec::new(),
+            repeats: false,
+            removed: false,
+            next_pass: SMALL_LOG,
+        }
+    }
+}
+
+impl<K: Eq + Clone, N: Eq + Clone> Log<K, N> {
+    #[inline]
+    fn push(&mut self, key: K, namespace: N, layout: &Layout<K, N, ()>) {
+        if self.repeats && self.keys.len() >= self.next_pass {
+            self.compact(layout);
+        }
+        self.keys.push((key, namespace));
+    }
+
+    /// Adds the keys of an older log.
+    fn append(&mut self, mut older: Self) {
+        // Marks of older changes are gone: whatever changes from now on is added again.
+        self.repeats = true;
+        self.removed |= older.removed;
+        self.keys.append(&mut older.keys);
+    }
+
+    /// Takes out repetitions, so that a key that comes and goes all the time takes no more room than others.
+    #[cold]
+    fn compact(&mut self, layout: &Layout<K, N, ()>) {
+        let mut known = Known::new(*layout);
+        self.keys
+            .retain(|(key, namespace)| known.add(key, namespace));
+        self.next_pass = (self.keys.len() * 2).max(SMALL_LOG);
+    }
+}
+
+/// Keys that were met already.
+struct Known<K, N> {
+    keys: Part<K, N, ()>,
+    layout: Layout<K, N, ()>,
+}
+
+impl<K: Eq + Clone, N: Eq + Clone> Known<K, N> {
+    fn new(layout: Layout<K, N, ()>) -> Self {
+        Self {
+            keys: Part::default(),
+            layout: Layout { slots: 1, ..layout },
+        }
+    }
+
+    /// Says whether a key is met for the first time.
+    fn add(&mut self, key: &K, namespace: &N) -> bool {
+        let at = Address {
+            slot: 0,
+            hash: self.layout.hasher.hash(key, namespace),
+            key,
+            namespace,
+        };
+        self.keys.get_or_insert_with(at, &self.layout, || ()).1
+    }
+}
+
+/// Keys changed between two snapshots, by region, each with a log for every key group, or none before its first change.
+type ChangeSet<K, N> = Box<[Vec<Log<K, N>>]>;
+
+/// The changes between two snapshots.
+struct Sealed<K, N> {
+    /// The snapshot after them.
+    id: u64,
+    /// The number of keys, some of which may count twice.
+    keys: usize,
+    set: Arc<ChangeSet<K, N>>,
+}
+
+impl<K, N> Clone for Sealed<K, N> {
+    fn clone(&self) -> Self {
+        Self {
+            set: Arc::clone(&self.set),
+            ..*self
+        }
+    }
+}
+
 /// Remembers which keys changed since the last snapshot that was confirmed.
 pub(crate) struct Capture<K, N> {
     current: ChangeSet<K, N>,
-    sealed: Vec<(u64, Arc<ChangeSet<K, N>>)>,
+    sealed: Vec<Sealed<K, N>>,
     /// The oldest snapshot since which every change is known; with none, nothing is remembered yet.
     floor: Option<u64>,
+    interval: Interval,
     /// The snapshot sealed last.
     latest: u64,
-    /// The snapshot confirmed last.
-    confirmed: u64,
     layout: Layout<K, N, ()>,
 }
 
@@ -30,12 +128,21 @@ pub(crate) struct Capture<K, N> {
 pub(crate) struct Epoch {
     /// The snapshot taken last: a change made now is one after it.
     pub(crate) now: u64,
-    /// The snapshot confirmed last: changes before it are of no use.
-    pub(crate) confirmed: u64,
+    /// The oldest snapshot since which every change is known: those before it are of no use.
+    pub(crate) floor: u64,
+}
+
+/// Returns the logs of a region's key groups, made when the first of them is needed.
+#[inline]
+fn logs_of<K, N>(logs: &mut Vec<Log<K, N>>, slots: usize) -> &mut [Log<K, N>] {
+    if logs.is_empty() {
+        logs.resize_with(slots, Log::default);
+    }
+    logs
 }
 
 fn blank<K, N>(regions: usize) -> ChangeSet<K, N> {
-    (0..regions).map(|_| Part::default()).collect()
+    (0..regions).map(|_| Vec::new()).collect()
 }
 
 impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
@@ -49,8 +156,8 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
             current: blank(regions),
             sealed: Vec::new(),
             floor: None,
+            interval: Interval(0),
             latest: 0,
-            confirmed: 0,
             layout,
         }
     }
@@ -62,18 +169,37 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
     }
 
     pub(crate) fn epoch(&self) -> Option<Epoch> {
-        self.is_on().then_some(Epoch {
+        Some(Epoch {
             now: self.latest,
-            confirmed: self.confirmed,
+            floor: self.floor?,
         })
     }
 
-    pub(crate) fn record<Q>(&mut self, region: usize, at: Address<'_, Q, N>)
-    where
+    /// Returns the interval that changes are marked with, if they are remembered.
+    #[inline]
+    pub(crate) fn interval(&self) -> Option<Interval> {
+        self.is_on().then_some(self.interval)
+    }
+
+    /// Remembers a change of a key, or that it was removed.
+    #[inline]
+    pub(crate) fn record<Q>(
+        &mut self,
+        region: usize,
+        at: Address<'_, Q, N>,
+        note: Note,
+        is_removal: bool,
+    ) where
         K: StoredKey<Q>,
     {
-        if self.is_on() {
-            self.current[region].get_or_insert_with(at, &self.layout, || ());
+        if !self.is_on() || (note == Note::Known && !is_removal) {
+            return;
+        }
+        let log = &mut logs_of(&mut self.current[region], self.layout.slots)[at.slot];
+        log.repeats |= log.removed || note == Note::Unsure;
+        log.removed |= is_removal;
+        if note != Note::Known {
+            log.push(K::of(at.key), at.namespace.clone(), &self.layout);
         }
     }
 
@@ -81,21 +207,25 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
     pub(crate) fn seal(&mut self, id: u64) -> Changes<K, N> {
         if self.is_on() {
             let regions = self.current.len();
-            let set = std::mem::replace(&mut self.current, blank(regions));
-            self.sealed.push((id, Arc::new(set)));
+            let set = mem::replace(&mut self.current, blank(regions));
+            let logs = set.iter().flatten();
+            self.sealed.push(Sealed {
+                id,
+                keys: logs.map(|log| log.keys.len()).sum(),
+                set: Arc::new(set),
+            });
         } else {
             self.floor = Some(id);
         }
         self.latest = id;
+        self.interval.0 += 1;
         if self.sealed.len() > MAX_SEALED {
-            let (oldest, _) = self.sealed.remove(0);
-            self.floor = Some(oldest);
+            self.floor = Some(self.sealed.remove(0).id);
         }
         Changes {
             sets: self.sealed.clone(),
             floor: self.floor,
-            hasher: self.layout.hasher,
-            slots: self.layout.slots,
+            layout: self.layout,
         }
     }
 
@@ -103,32 +233,53 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
     pub(crate) fn confirm(&mut self, id: u64) {
         if self.floor.is_some_and(|floor| floor < id) {
             self.floor = Some(id);
-            self.sealed.retain(|(sealed, _)| *sealed > id);
+            self.sealed.retain(|sealed| sealed.id > id);
         }
-        self.confirmed = self.confirmed.max(id);
     }
 
-    /// Forgets all changes: the table is now as in a snapshot.
-    pub(crate) fn start_at(&mut self, id: u64) {
+    /// Counts the changes before a snapshot that nothing will be based on as changes of now, so that keys which change all
+    /// the time are not kept once for every snapshot that fails.
+    ///
+    /// What later snapshots say of changes since then is more than there were, and right.
+    pub(crate) fn fold(&mut self, id: u64) {
+        let Some(index) = self.sealed.iter().position(|sealed| sealed.id == id) else {
+            return;
+        };
+        let folded = self.sealed.remove(index);
+        let set = Arc::try_unwrap(folded.set).unwrap_or_else(|shared| (*shared).clone());
+        for (into, logs) in self.current.iter_mut().zip(set) {
+            for (slot, log) in logs.into_iter().enumerate() {
+                if !log.keys.is_empty() {
+                    logs_of(into, self.layout.slots)[slot].append(log);
+                }
+            }
+        }
+    }
+
+    /// Forgets all changes: the table is now as in a snapshot, and a change made now is one after the snapshot `latest`.
+    pub(crate) fn start_at(&mut self, id: u64, latest: u64) {
         self.current = blank(self.current.len());
         self.sealed.clear();
         self.floor = Some(id);
-        self.latest = id;
-        self.confirmed = id;
+        self.interval.0 += 1;
+        self.latest = latest;
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let sealed = self.sealed.iter().flat_map(|(_, set)| set.iter());
-        self.current.iter().chain(sealed).map(Part::bytes).sum()
+        let sealed = self.sealed.iter().flat_map(|sealed| sealed.set.iter());
+        let of_logs = |logs: &Vec<Log<K, N>>| {
+            let keys = logs.iter().map(|log| log.keys.capacity()).sum::<usize>();
+            logs.capacity() * size_of::<Log<K, N>>() + keys * size_of::<(K, N)>()
+        };
+        self.current.iter().chain(sealed).map(of_logs).sum()
     }
 }
 
 /// The keys changed up to a snapshot, as far back as the last one confirmed when it was taken.
 pub(crate) struct Changes<K, N> {
-    sets: Vec<(u64, Arc<ChangeSet<K, N>>)>,
+    sets: Vec<Sealed<K, N>>,
     floor: Option<u64>,
-    hasher: EntryHasher<K, N>,
-    slots: usize,
+    layout: Layout<K, N, ()>,
 }
 
 impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
@@ -136,16 +287,16 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
         self.floor.is_some_and(|floor| floor <= id)
     }
 
-    /// Returns how many keys changed since a snapshot, those that did several times once for each snapshot.
+    /// Returns how many keys changed since a snapshot, those that did several times maybe as often.
     pub(crate) fn count_since(&self, id: u64) -> u64 {
-        let sets = self.sets.iter().filter(|(sealed, _)| *sealed > id);
-        let count =
-            |part: &Part<K, N, ()>| (0..self.slots).map(|slot| part.len(slot)).sum::<usize>();
-        sets.flat_map(|(_, set)| set.iter())
-            .map(count)
-            .sum::<usize>() as u64
+        self.since(id).map(|sealed| sealed.keys as u64).sum()
     }
 
+    fn since(&self, id: u64) -> impl Iterator<Item = &Sealed<K, N>> {
+        self.sets.iter().filter(move |sealed| sealed.id > id)
+    }
+
+    /// Calls a function for each key of a group that changed since a snapshot, once.
     pub(crate) fn for_each_since(
         &self,
         id: u64,
@@ -153,24 +304,17 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
         slot: usize,
         mut visit: impl FnMut(&K, &N) -> Result<()>,
     ) -> Result<()> {
-        let sets: Vec<_> = self
-            .sets
-            .iter()
-            .filter(|(sealed, _)| *sealed > id)
-            .map(|(_, set)| &set[region])
-            .collect();
-        for (i, set) in sets.iter().enumerate() {
-            for change in set.entries(slot) {
-                let newer = &sets[i + 1..];
-                let again = !newer.is_empty() && {
-                    let hash = self.hasher.hash(&change.key, &change.namespace);
-                    newer
-                        .iter()
-                        .any(|set| set.find(change.address(slot, hash)).is_some())
-                };
-                if !again {
-                    visit(&change.key, &change.namespace)?;
-                }
+        let logs = (self.since(id)).filter_map(|sealed| sealed.set[region].get(slot));
+        let logs: Vec<_> = logs.filter(|log| !log.keys.is_empty()).collect();
+        if logs.len() == 1 && !logs[0].repeats {
+            let mut keys = logs[0].keys.iter();
+            return keys.try_for_each(|(key, namespace)| visit(key, namespace));
+        }
+        let mut known = Known::new(self.layout);
+        let keys = logs.into_iter().flat_map(|log| &log.keys);
+        for (key, namespace) in keys {
+            if known.add(key, namespace) {
+                visit(key, namespace)?;
             }
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! Which keys changed since a snapshot that was confirmed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use state_api::ErrorKind;
 
-use super::test_support::hasher;
+use super::test_support::{Rng, hasher};
 use super::{FrozenTable, LiveTable};
 
 type Table = LiveTable<u32, u8, u64>;
@@ -123,7 +123,7 @@ fn a_snapshot_confirmed_late_keeps_the_changes_of_the_one_after_it() {
 fn a_restored_table_counts_changes_from_the_snapshot_it_came_from() {
     let mut table = table();
     (0..10).for_each(|key| put(&mut table, key, 0));
-    table.restored_from(40);
+    table.restored_from(40, 40);
     put(&mut table, 1, 1);
     let next = table.freeze(41).unwrap();
     assert_eq!(changes(&next, 40), BTreeMap::from([(1, Some(1))]));
@@ -133,7 +133,7 @@ fn a_restored_table_counts_changes_from_the_snapshot_it_came_from() {
 fn clearing_is_a_change_of_every_key() {
     let mut table = table();
     (0..4).for_each(|key| put(&mut table, key, 0));
-    table.restored_from(1);
+    table.restored_from(1, 1);
     table.clear();
     let next = table.freeze(2).unwrap();
     assert_eq!(changes(&next, 1), (0..4).map(|key| (key, None)).collect());
@@ -149,7 +149,7 @@ fn a_table_without_capture_knows_no_changes() {
 #[test]
 fn unconfirmed_snapshots_do_not_pile_up_for_ever() {
     let mut table = table();
-    table.restored_from(0);
+    table.restored_from(0, 0);
     for id in 1..=200 {
         put(&mut table, id as u32, id);
         drop(table.freeze(id).unwrap());
@@ -159,4 +159,229 @@ fn unconfirmed_snapshots_do_not_pile_up_for_ever() {
     assert!(!last.knows_changes_since(0));
     assert!(last.knows_changes_since(150));
     assert_eq!(changes(&last, 150).len(), 50);
+}
+
+/// What a table was at a snapshot, and which keys changed since the one before.
+struct Past {
+    id: u64,
+    entries: BTreeMap<u32, u64>,
+    touched: BTreeSet<u32>,
+}
+
+struct Model {
+    table: Table,
+    groups: u32,
+    entries: BTreeMap<u32, u64>,
+    touched: BTreeSet<u32>,
+    past: Vec<Past>,
+    open: Vec<FrozenTable<u32, u8, u64>>,
+    /// Since when all is known, and whether snapshots after it were discarded.
+    base: u64,
+    discarded: BTreeSet<u64>,
+    discards: bool,
+}
+
+impl Model {
+    fn new(groups: u32, discards: bool) -> Self {
+        let mut model = Self {
+            table: Table::new(0, groups as usize, hasher()).with_change_capture(),
+            groups,
+            entries: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            past: Vec::new(),
+            open: Vec::new(),
+            base: 1,
+            discarded: BTreeSet::new(),
+            discards,
+        };
+        model.freeze();
+        model
+    }
+
+    fn at(&self, key: u32) -> (usize, u64) {
+        ((key % self.groups) as usize, hasher().hash(&key, &0_u8))
+    }
+
+    fn write(&mut self, op: u64, key: u32, value: u64) {
+        let (group, hash) = self.at(key);
+        let table = &mut self.table;
+        let had = match op {
+            0..4 => {
+                self.entries.insert(key, value);
+                table.insert(group, hash, &key, &0, value);
+                true
+            }
+            4..6 => {
+                let found = table.get_mut(group, hash, &key, &0);
+                assert_eq!(found.is_some(), self.entries.contains_key(&key));
+                found.is_some_and(|found| {
+                    *found = value;
+                    self.entries.insert(key, value);
+                    true
+                })
+            }
+            6 => {
+                *table.get_or_insert_with(group, hash, &key, &0, || 0) = value;
+                self.entries.insert(key, value);
+                true
+            }
+            _ => {
+                let had = table.remove(group, hash, &key, &0);
+                assert_eq!(had, self.entries.remove(&key).is_some());
+                had
+            }
+        };
+        if had {
+            self.touched.insert(key);
+        }
+    }
+
+    fn freeze(&mut self) {
+        let id = self.past.last().map_or(1, |past| past.id + 1);
+        let Ok(frozen) = self.table.freeze(id) else {
+            self.open.clear();
+            while self.table.maintain(1000) {}
+            return;
+        };
+        self.past.push(Past {
+            id,
+            entries: self.entries.clone(),
+            touched: std::mem::take(&mut self.touched),
+        });
+        self.check(&frozen);
+        self.open.push(frozen);
+        if id > self.base + 10 {
+            self.confirm(id - 5);
+        }
+    }
+
+    fn confirm(&mut self, id: u64) {
+        self.base = id;
+        self.table.confirm(id);
+    }
+
+    fn check(&self, frozen: &FrozenTable<u32, u8, u64>) {
+        let now = self.past.last().unwrap();
+        for since in self
+            .past
+            .iter()
+            .map(|past| past.id)
+            .filter(|id| *id >= self.base)
+        {
+            assert!(frozen.knows_changes_since(since));
+            let mut seen = BTreeMap::new();
+            for group in 0..self.groups as usize {
+                let visit = |key: &u32, _: &u8, value: Option<&u64>| {
+                    assert!(
+                        seen.insert(*key, value.copied()).is_none(),
+                        "{key} comes once"
+                    );
+                    Ok(())
+                };
+                frozen.for_each_change_since(since, group, visit).unwrap();
+            }
+            let later = self.past.iter().filter(|past| past.id > since);
+            let touched: BTreeSet<u32> = later
+                .flat_map(|past| past.touched.iter().copied())
+                .collect();
+            for key in &touched {
+                assert!(seen.contains_key(key), "{key} changed after {since}");
+            }
+            for (key, value) in &seen {
+                assert_eq!(*value, now.entries.get(key).copied(), "{key} at {}", now.id);
+            }
+            assert!(frozen.changed_since(since) >= touched.len() as u64);
+            if self.discarded.is_empty() {
+                assert_eq!(seen.len(), touched.len(), "since {since} at {}", now.id);
+            }
+        }
+    }
+
+    fn step(&mut self, rng: &mut Rng, keys: u32) {
+        let roll = rng.next();
+        match roll % 64 {
+            0 => self.freeze(),
+            1 if !self.open.is_empty() => {
+                self.open.swap_remove(rng.next() as usize % self.open.len());
+            }
+            2 => {
+                self.table.maintain(rng.next() as usize % 64);
+            }
+            3 => {
+                let id = self.past[rng.next() as usize % self.past.len()].id;
+                if id > self.base && !self.discarded.contains(&id) {
+                    self.confirm(id);
+                }
+            }
+            4 if self.discards => {
+                let id = self.past[rng.next() as usize % self.past.len()].id;
+                if id > self.base {
+                    self.discarded.insert(id);
+                    self.table.discard(id);
+                }
+            }
+            _ => self.write((roll >> 8) % 9, rng.next() as u32 % keys, roll >> 32),
+        }
+    }
+}
+
+#[test]
+fn every_change_since_every_snapshot_is_known_whatever_happens_between_them() {
+    // Few keys that come and go, and tables that grow and split; a group a region, and many groups a region.
+    for (seed, groups, keys, steps) in [
+        (1, 3, 20, 20_000),
+        (2, 3, 2_000, 20_000),
+        (3, 1, 60_000, 60_000),
+        (4, 300, 2_000, 10_000),
+        (5, 2, 300, 20_000),
+    ] {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        for discards in [false, true] {
+            let mut model = Model::new(groups, discards);
+            for _ in 0..steps {
+                model.step(&mut rng, keys);
+            }
+            assert!(model.past.len() > 50, "{} snapshots", model.past.len());
+        }
+    }
+}
+
+#[test]
+fn a_key_that_comes_and_goes_is_noted_once_and_a_moment_longer() {
+    let mut table = table();
+    table.restored_from(0, 0);
+    put(&mut table, 1, 1);
+    remove(&mut table, 1);
+    let before = table.bytes();
+    for _ in 0..10_000 {
+        put(&mut table, 1, 1);
+        remove(&mut table, 1);
+    }
+    assert!(table.bytes() < before + 4096, "{} bytes", table.bytes());
+    let frozen = table.freeze(1).unwrap();
+    assert_eq!(changes(&frozen, 0), BTreeMap::from([(1, None)]));
+}
+
+#[test]
+fn snapshots_that_fail_for_ever_keep_each_changed_key_about_once() {
+    let mut table = table();
+    table.restored_from(0, 0);
+    let mut most = 0;
+    for id in 1..=500 {
+        (0..300).for_each(|key| put(&mut table, key, id));
+        drop(table.freeze(id).unwrap());
+        table.discard(id);
+        while table.maintain(1000) {}
+        most = most.max(table.bytes());
+    }
+    let mut plain = Table::new(0, 3, hasher());
+    (0..300).for_each(|key| put(&mut plain, key, 1));
+    assert!(
+        most < plain.bytes() + 40_000,
+        "{most} bytes, {} without notes",
+        plain.bytes()
+    );
+    let last = table.freeze(501).unwrap();
+    assert_eq!(changes(&last, 0).len(), 300);
 }

@@ -26,6 +26,7 @@ mod load;
 mod map;
 mod part;
 mod region;
+mod seen;
 mod snapshots;
 mod sorted_map;
 mod stack;

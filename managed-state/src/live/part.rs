@@ -3,6 +3,7 @@ use std::mem;
 use state_api::StoredKey;
 
 use super::layout::{Address, Entry, Layout};
+use super::seen::{Interval, Note, Seen};
 use super::tables::{BucketCursor, Place, Tables};
 
 /// One layer of a region: the entries of its key groups, and the keys that this layer hides in the layers below.
@@ -13,10 +14,12 @@ pub(crate) struct Part<K, N, V> {
     /// The entries of slot 0. It lies in line, for most regions have just one group and find theirs with one step less.
     first: Tables<Entry<K, N, V>>,
     rest: Option<Box<Rest<K, N, V>>>,
-    /// Bytes that this layer has allocated for tables.
+    /// Bytes that this layer has allocated for tables and marks.
     bytes: usize,
     /// Bytes that its entries own elsewhere.
     heap: usize,
+    /// Which entries changed since the last snapshot, by slot; empty where nobody wants to know.
+    seen: Box<[Seen]>,
 }
 
 /// What few layers have.
@@ -43,6 +46,7 @@ impl<K, N, V> Default for Part<K, N, V> {
             rest: None,
             bytes: 0,
             heap: 0,
+            seen: Box::default(),
         }
     }
 }
@@ -57,7 +61,8 @@ pub(crate) struct DrainCursor {
 
 /// What a drain takes out of a part.
 pub(crate) enum Drained<K, N, V> {
-    Live(usize, Entry<K, N, V>),
+    /// An entry, and what is known of its key.
+    Live(usize, Entry<K, N, V>, Note),
     Dead(usize, K, N),
 }
 
@@ -127,9 +132,45 @@ impl<K, N, V> Part<K, N, V> {
         self.live(slot).into_iter().flat_map(Tables::iter)
     }
 
-    /// Returns the bytes of the tables and of what their entries own.
+    /// Returns the bytes of the tables and marks, and of what the entries own.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.heap
+    }
+
+    /// Marks the entry at a place as changed and says whether its key is noted already.
+    #[inline]
+    pub(crate) fn mark(
+        &mut self,
+        slot: usize,
+        place: Place,
+        interval: Interval,
+        slots: usize,
+    ) -> Note {
+        if self.seen.is_empty() {
+            self.allocate_seen(slots);
+        }
+        let tables = match (slot.checked_sub(1), &self.rest) {
+            (None, _) => &self.first,
+            (Some(slot), Some(rest)) => &rest.more[slot],
+            (Some(_), None) => return Note::Unsure,
+        };
+        self.seen[slot].mark(place, tables, interval, &mut self.bytes)
+    }
+
+    /// Learns that an entry came from where its mark was forgotten.
+    #[cold]
+    fn doubt(&mut self, slot: usize, interval: Interval, slots: usize) {
+        if self.seen.is_empty() {
+            self.allocate_seen(slots);
+        }
+        let moves = self.live(slot).map_or(0, Tables::moves);
+        self.seen[slot].doubt(moves, interval);
+    }
+
+    #[cold]
+    fn allocate_seen(&mut self, slots: usize) {
+        self.seen = (0..slots).map(|_| Seen::default()).collect();
+        self.bytes += size_of_val(&*self.seen);
     }
 
     /// Corrects the heap bytes by what changed in place.
@@ -256,6 +297,22 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         Some(mem::replace(&mut entry.value, value))
     }
 
+    /// Sets the value of the entry at a place that was found just now.
+    #[inline]
+    pub(crate) fn set(&mut self, slot: usize, place: Place, value: V, layout: &Layout<K, N, V>) {
+        let (live, _, heap) = self.slot_mut(slot, layout);
+        let Some(entry) = live.at_mut(place) else {
+            return;
+        };
+        if layout.heap.is_some() {
+            let before = layout.heap_of(entry);
+            entry.value = value;
+            *heap = (*heap + layout.heap_of(entry)).saturating_sub(before);
+        } else {
+            entry.value = value;
+        }
+    }
+
     /// Makes room in a key group that has nothing allocated yet.
     pub(crate) fn reserve(&mut self, slot: usize, entries: usize, layout: &Layout<K, N, V>) {
         let (live, bytes, _) = self.slot_mut(slot, layout);
@@ -295,16 +352,23 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         live.insert_absent(hash, entry, |e| layout.hash(e), bytes)
     }
 
-    /// Takes over an entry from another layer.
-    fn adopt(&mut self, slot: usize, hash: u64, entry: Entry<K, N, V>, layout: &Layout<K, N, V>) {
+    /// Takes over an entry from another layer and says where it is now.
+    fn adopt(
+        &mut self,
+        slot: usize,
+        hash: u64,
+        entry: Entry<K, N, V>,
+        layout: &Layout<K, N, V>,
+    ) -> Place {
         let (live, _, heap) = self.slot_mut(slot, layout);
         let at = entry.address(slot, hash);
-        let Some(old) = live.get_mut(hash, |e| at.is(e)) else {
-            self.insert_absent(slot, hash, entry, layout);
-            return;
+        let found = live.find(hash, |e| at.is(e));
+        let Some((place, old)) = found.and_then(|place| Some((place, live.at_mut(place)?))) else {
+            return self.insert_absent(slot, hash, entry, layout);
         };
         *heap = (*heap + layout.heap_of(&entry)).saturating_sub(layout.heap_of(old));
         *old = entry;
+        place
     }
 
     #[inline]
@@ -370,21 +434,33 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         self.find(at).is_some() || self.is_dead(at)
     }
 
-    /// Takes over from a newer layer what that one says of some keys. `is_visible` says whether layers under this one show
-    /// a key.
+    /// Takes over from a newer layer what that one says of some keys. `interval` is that of a table that remembers changes;
+    /// `is_visible` says whether layers under this one show a key.
     pub(crate) fn absorb(
         &mut self,
         drained: Drained<K, N, V>,
         layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
         is_visible: impl FnOnce(Address<'_, K, N>) -> bool,
     ) {
         match drained {
-            Drained::Live(slot, entry) => {
+            Drained::Live(slot, entry, note) => {
                 let hash = layout.hash(&entry);
                 if self.dead(slot).is_some() {
                     self.exhume(entry.address(slot, hash), layout);
                 }
-                self.adopt(slot, hash, entry, layout);
+                let place = self.adopt(slot, hash, entry, layout);
+                let Some(interval) = interval else { return };
+                if note == Note::Known {
+                    self.mark(slot, place, interval, layout.slots);
+                    return;
+                }
+                if let Some(seen) = self.seen.get_mut(slot) {
+                    seen.unmark::<Entry<K, N, V>>(place);
+                }
+                if note == Note::Unsure {
+                    self.doubt(slot, interval, layout.slots);
+                }
             }
             Drained::Dead(slot, key, namespace) => {
                 let hash = layout.hasher.hash(&key, &namespace);
@@ -409,6 +485,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         budget: &mut usize,
         cost: usize,
         layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
         mut sink: impl FnMut(Drained<K, N, V>),
     ) -> bool {
         while cursor.slot < layout.slots {
@@ -419,10 +496,15 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
                     (Some(slot), Some(rest)) => rest.more.get_mut(slot),
                     (Some(_), None) => None,
                 };
+                let moves = live.as_ref().map_or(0, |live| live.moves());
+                let marks = interval.and_then(|interval| Some((self.seen.get(slot)?, interval)));
                 let heap = &mut self.heap;
-                let sink = |entry| {
+                let sink = |entry, place| {
                     *heap = heap.saturating_sub(layout.heap_of(&entry));
-                    sink(Drained::Live(slot, entry));
+                    let note = marks.map_or(Note::New, |(seen, interval)| {
+                        seen.note_of::<Entry<K, N, V>>(place, moves, interval)
+                    });
+                    sink(Drained::Live(slot, entry, note));
                 };
                 if live.is_some_and(|live| {
                     live.drain(&mut cursor.bucket, budget, cost, &mut self.bytes, sink)
@@ -432,7 +514,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
                 (cursor.dead, cursor.bucket) = (true, BucketCursor::default());
             }
             if let Some(dead) = self.rest.as_mut().and_then(|rest| rest.dead.get_mut(slot)) {
-                let sink = |(key, namespace)| sink(Drained::Dead(slot, key, namespace));
+                let sink = |(key, namespace), _| sink(Drained::Dead(slot, key, namespace));
                 if dead.drain(&mut cursor.bucket, budget, cost, &mut self.bytes, sink) {
                     return true;
                 }
@@ -468,6 +550,7 @@ impl<K, N, V> Part<K, N, V> {
                 + size_of_val(&*rest.more)
                 + size_of_val(&*rest.dead)
         });
-        self.first.allocated() + rest
+        let seen = self.seen.iter().map(Seen::bytes).sum::<usize>();
+        self.first.allocated() + rest + size_of_val(&*self.seen) + seen
     }
 }

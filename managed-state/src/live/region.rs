@@ -6,6 +6,7 @@ use state_api::StoredKey;
 use super::layers::{Layers, MAX_FROZEN};
 use super::layout::{Address, Layout};
 use super::part::{DrainCursor, Part};
+use super::seen::{Interval, Note};
 use super::tables::Place;
 
 /// What moving one entry costs in a merge budget, where looking at one bucket costs one.
@@ -46,13 +47,16 @@ pub(crate) struct Written<T> {
     pub(crate) result: T,
     /// The value was cloned out of a frozen layer.
     pub(crate) copied: bool,
+    /// Whether the key is noted as changed, where the table remembers changes.
+    pub(crate) note: Note,
 }
 
 impl<T> Written<T> {
-    fn in_place(result: T) -> Self {
+    fn in_place(result: T, note: Note) -> Self {
         Self {
             result,
             copied: false,
+            note,
         }
     }
 }
@@ -143,17 +147,22 @@ impl<K, N, V> Region<K, N, V> {
 
 impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     /// Takes back layers that no snapshot holds and merges towards one bare layer, until the budget is used up.
-    pub(crate) fn merge(&mut self, layout: &Layout<K, N, V>, budget: &mut usize) -> Merge {
+    pub(crate) fn merge(
+        &mut self,
+        layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
+        budget: &mut usize,
+    ) -> Merge {
         loop {
             let Some(below) = self.below.as_deref_mut() else {
                 return Merge::Bare;
             };
             if let Some(lower) = &mut below.lower {
                 let frozen = &below.frozen;
-                let sink = |drained| lower.absorb(drained, layout, |at| frozen.show(at));
+                let sink = |drained| lower.absorb(drained, layout, interval, |at| frozen.show(at));
                 if self
                     .top
-                    .drain(&mut below.cursor, budget, MOVE_COST, layout, sink)
+                    .drain(&mut below.cursor, budget, MOVE_COST, layout, interval, sink)
                 {
                     return Merge::Unfinished;
                 }
@@ -223,17 +232,41 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         }
     }
 
+    /// Marks the entry of a key that is about to change and says whether the key is noted already.
+    fn note<Q>(
+        &mut self,
+        found: &Found,
+        at: Address<'_, Q, N>,
+        layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
+    ) -> Note {
+        let Some(interval) = interval else {
+            return Note::Known;
+        };
+        match (found, self.below.as_deref_mut()) {
+            (Found::Top(place), _) => self.top.mark(at.slot, *place, interval, layout.slots),
+            (
+                Found::Lower(place),
+                Some(Below {
+                    lower: Some(lower), ..
+                }),
+            ) => lower.mark(at.slot, *place, interval, layout.slots),
+            _ => Note::New,
+        }
+    }
+
     /// Returns the value of a key to be changed in place; it is copied if a snapshot holds it.
     pub(crate) fn get_mut<Q>(
         &mut self,
         at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
     ) -> Written<Option<&mut V>>
     where
         K: StoredKey<Q>,
     {
         let found = self.locate(at);
-        self.reach(found, at, layout)
+        self.reach(found, at, layout, interval)
     }
 
     /// Returns the value of a key, made first if there is none, and whether it was made.
@@ -241,6 +274,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         &mut self,
         at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
         make: impl FnOnce() -> V,
     ) -> (Written<Option<&mut V>>, bool)
     where
@@ -248,10 +282,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     {
         match self.locate(at) {
             Found::Nowhere => {
-                let value = self.insert_new(at, make(), layout);
-                (Written::in_place(Some(value)), true)
+                let value = self.insert_new(at, make(), layout, interval);
+                (Written::in_place(Some(value), Note::New), true)
             }
-            found => (self.reach(found, at, layout), false),
+            found => (self.reach(found, at, layout, interval), false),
         }
     }
 
@@ -260,10 +294,12 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         found: Found,
         at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
     ) -> Written<Option<&mut V>>
     where
         K: StoredKey<Q>,
     {
+        let note = self.note(&found, at, layout, interval);
         let (part, place, copied) = match (found, self.below.as_deref_mut()) {
             (Found::Top(place), _) => (&mut self.top, Some(place), false),
             (
@@ -277,14 +313,18 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
                 let entry = frozen.get(layer).and_then(|part| part.at(at.slot, place));
                 let copy = entry
                     .map(|entry| target.insert_absent(at.slot, at.hash, entry.clone(), layout));
+                if let (Some(interval), Some(place)) = (interval, copy) {
+                    target.mark(at.slot, place, interval, layout.slots);
+                }
                 (target, copy, true)
             }
-            _ => return Written::in_place(None),
+            _ => return Written::in_place(None, Note::Known),
         };
         let entry = place.and_then(|place| part.at_mut(at.slot, place));
         Written {
             result: entry.map(|entry| &mut entry.value),
             copied,
+            note,
         }
     }
 
@@ -294,6 +334,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         at: Address<'_, Q, N>,
         value: V,
         layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
     ) -> &mut V
     where
         K: StoredKey<Q>,
@@ -305,7 +346,28 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
             target.remove(at, layout);
         }
         target.exhume(at, layout);
-        target.get_or_insert_with(at, layout, || value).0
+        let place = self.add(at, value, layout, interval);
+        let entry = self.target().at_mut(at.slot, place);
+        &mut entry.expect("the entry was added just now").value
+    }
+
+    /// Adds an entry to the layer that new ones go to, which does not have its key.
+    fn add<Q>(
+        &mut self,
+        at: Address<'_, Q, N>,
+        value: V,
+        layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
+    ) -> Place
+    where
+        K: StoredKey<Q>,
+    {
+        let target = self.target();
+        let place = target.insert_absent(at.slot, at.hash, at.entry(value), layout);
+        if let Some(interval) = interval {
+            target.mark(at.slot, place, interval, layout.slots);
+        }
+        place
     }
 
     /// Sets the value of a key without copying the old one; says whether there was one.
@@ -314,20 +376,25 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         at: Address<'_, Q, N>,
         value: V,
         layout: &Layout<K, N, V>,
-    ) -> bool
+        interval: Option<Interval>,
+    ) -> Written<bool>
     where
         K: StoredKey<Q>,
     {
-        let part = match self.locate(at) {
-            Found::Top(_) => &mut self.top,
-            Found::Lower(_) | Found::Frozen(..) => self.target(),
-            Found::Nowhere => {
-                self.insert_new(at, value, layout);
-                return false;
+        let found = self.locate(at);
+        let note = self.note(&found, at, layout, interval);
+        match found {
+            Found::Top(place) => self.top.set(at.slot, place, value, layout),
+            Found::Lower(place) => self.target().set(at.slot, place, value, layout),
+            Found::Frozen(..) => {
+                self.add(at, value, layout, interval);
             }
-        };
-        part.replace(at, value, layout);
-        true
+            Found::Nowhere => {
+                self.insert_new(at, value, layout, interval);
+                return Written::in_place(false, note);
+            }
+        }
+        Written::in_place(true, note)
     }
 
     /// Removes a key and returns its value, cloned if a snapshot holds it and it is `wanted`.
@@ -335,13 +402,16 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         &mut self,
         at: Address<'_, Q, N>,
         layout: &Layout<K, N, V>,
+        interval: Option<Interval>,
         wanted: bool,
     ) -> Written<Option<Removed<V>>>
     where
         K: StoredKey<Q>,
     {
-        let (value, copied) = match self.locate(at) {
-            Found::Nowhere => return Written::in_place(None),
+        let found = self.locate(at);
+        let note = self.note(&found, at, layout, interval);
+        let (value, copied) = match found {
+            Found::Nowhere => return Written::in_place(None, Note::Known),
             Found::Top(_) => {
                 let value = self.top.remove(at, layout);
                 // What the top layer hid must not come to light.
@@ -367,6 +437,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         Written {
             result: Some(Removed(value)),
             copied,
+            note,
         }
     }
 

@@ -100,10 +100,10 @@ where
     /// `LimitExceeded` if too many layers are stacked already: earlier snapshots are still open, or what was written
     /// meanwhile is not merged yet. Nothing changed then.
     pub fn freeze(&mut self, id: u64) -> Result<FrozenTable<K, N, V>> {
-        let mut budget = FREEZE_BUDGET;
+        let (mut budget, interval) = (FREEZE_BUDGET, self.change_interval());
         for region in &mut self.regions {
             if region.is_too_deep() {
-                region.merge(&self.layout, &mut budget);
+                region.merge(&self.layout, interval, &mut budget);
             }
             if region.is_too_deep() {
                 return Err(Error::limit(
@@ -148,10 +148,18 @@ where
         }
     }
 
-    /// Forgets all changes, after the table was filled from a snapshot: those that follow are changes since that one.
-    pub fn restored_from(&mut self, id: u64) {
+    /// Learns that nothing will be based on a snapshot, which failed: what changed before it counts as changed after it.
+    pub fn discard(&mut self, id: u64) {
         if let Some(capture) = &mut self.capture {
-            capture.start_at(id);
+            capture.fold(id);
+        }
+    }
+
+    /// Forgets all changes, after the table was filled from a snapshot: those that follow are changes since that one, made
+    /// after the snapshot `latest`.
+    pub fn restored_from(&mut self, id: u64, latest: u64) {
+        if let Some(capture) = &mut self.capture {
+            capture.start_at(id, latest);
             self.direct = false;
         }
     }
@@ -180,6 +188,7 @@ where
     }
 
     fn merge(&mut self, budget: &mut usize) {
+        let interval = self.change_interval();
         let snapshots = &mut self.snapshots;
         let count = snapshots.signal.count();
         if count != snapshots.seen {
@@ -187,7 +196,8 @@ where
             snapshots.pending = self.regions.len();
         }
         while snapshots.pending > 0 && *budget > 0 {
-            if self.regions[snapshots.cursor].merge(&self.layout, budget) == Merge::Unfinished {
+            let region = &mut self.regions[snapshots.cursor];
+            if region.merge(&self.layout, interval, budget) == Merge::Unfinished {
                 return;
             }
             *budget = budget.saturating_sub(8);

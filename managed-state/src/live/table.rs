@@ -6,6 +6,7 @@ use super::capture::{Capture, Epoch};
 use super::layout::{Address, EntryHasher, HeapSize, Layout};
 use super::part::Part;
 use super::region::{Region, Removed};
+use super::seen::{Interval, Note};
 use super::snapshots::Snapshots;
 
 /// Key groups up to which each is a region of its own.
@@ -116,6 +117,12 @@ where
         self
     }
 
+    /// Returns the interval that changes are marked with, if they are remembered.
+    #[inline]
+    pub(crate) fn change_interval(&self) -> Option<Interval> {
+        self.capture.as_ref()?.interval()
+    }
+
     /// Returns where the table stands between snapshots, if it remembers changes.
     #[inline]
     pub(crate) fn epoch(&self) -> Option<Epoch> {
@@ -181,6 +188,12 @@ where
         )
     }
 
+    /// Says whether a group is read without looking at layers and other groups.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn is_bare(&self, group: usize) -> bool {
+        self.slot_mask == 0 && self.regions[group].below.is_none()
+    }
+
     /// Says whether a group is written to without looking at layers, other groups or captured changes.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn is_direct(&self, group: usize) -> bool {
@@ -230,7 +243,7 @@ where
             self.layout.hasher.hash(&K::of(key), namespace),
             "not the table's hash"
         );
-        if !self.is_direct(group) {
+        if !self.is_bare(group) {
             return self.get_layered(group, hash, key, namespace);
         }
         self.regions[group].top.get(Address {
@@ -280,7 +293,10 @@ where
         K: StoredKey<Q>,
     {
         if !self.is_direct(group) {
-            return self.get_mut_layered(group, hash, key, namespace);
+            return match self.is_bare(group) {
+                true => self.get_mut_noted(group, hash, key, namespace),
+                false => self.get_mut_layered(group, hash, key, namespace),
+            };
         }
         let (top, at, ..) = self.direct(group, hash, key, namespace);
         top.get_mut(at)
@@ -295,7 +311,10 @@ where
         K: StoredKey<Q>,
     {
         if !self.is_direct(group) {
-            return self.insert_layered(group, hash, key, namespace, value);
+            return match self.is_bare(group) {
+                true => self.insert_noted(group, hash, key, namespace, value),
+                false => self.insert_layered(group, hash, key, namespace, value),
+            };
         }
         let (top, at, layout, len) = self.direct(group, hash, key, namespace);
         let had = top.replace(at, value, layout).is_some();
@@ -449,6 +468,60 @@ where
         }
     }
 
+    // Changes are captured, and that is all.
+
+    #[inline(never)]
+    fn get_mut_noted<Q>(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &Q,
+        namespace: &N,
+    ) -> Option<&mut V>
+    where
+        K: StoredKey<Q>,
+    {
+        let at = Address {
+            slot: 0,
+            hash,
+            key,
+            namespace,
+        };
+        let top = &mut self.regions[group].top;
+        let place = top.find(at)?;
+        if let Some(capture) = &mut self.capture
+            && let Some(interval) = capture.interval()
+        {
+            let note = top.mark(0, place, interval, 1);
+            if note != Note::Known {
+                capture.record(group, at, note, false);
+            }
+        }
+        Some(&mut top.at_mut(0, place)?.value)
+    }
+
+    #[inline(never)]
+    fn insert_noted<Q>(&mut self, group: usize, hash: u64, key: &Q, namespace: &N, value: V) -> bool
+    where
+        K: StoredKey<Q>,
+    {
+        let interval = self.change_interval();
+        let at = Address {
+            slot: 0,
+            hash,
+            key,
+            namespace,
+        };
+        let written = self.regions[group].insert(at, value, &self.layout, interval);
+        self.len += usize::from(!written.result);
+        if let Some(capture) = &mut self.capture
+            && written.note != Note::Known
+        {
+            capture.record(group, at, written.note, false);
+        }
+        written.result
+    }
+
     // The rare arms: a snapshot is open or not yet merged, a region has several groups, or changes are captured. They take
     // what the caller has in registers; an address built for them would be stored on the usual path too.
 
@@ -476,11 +549,12 @@ where
         K: StoredKey<Q>,
     {
         self.turn();
+        let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        let written = self.regions[region].get_mut(at, &self.layout);
+        let written = self.regions[region].get_mut(at, &self.layout, interval);
         self.snapshots.copies += u64::from(written.copied);
-        if let Some(capture) = self.capture.as_mut().filter(|_| written.result.is_some()) {
-            capture.record(region, at);
+        if let Some(capture) = &mut self.capture {
+            capture.record(region, at, written.note, false);
         }
         written.result
     }
@@ -499,13 +573,14 @@ where
         K: StoredKey<Q>,
     {
         self.turn();
+        let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        let had = self.regions[region].insert(at, value, &self.layout);
-        self.len += usize::from(!had);
+        let written = self.regions[region].insert(at, value, &self.layout, interval);
+        self.len += usize::from(!written.result);
         if let Some(capture) = &mut self.capture {
-            capture.record(region, at);
+            capture.record(region, at, written.note, false);
         }
-        had
+        written.result
     }
 
     #[cold]
@@ -522,12 +597,14 @@ where
         K: StoredKey<Q>,
     {
         self.turn();
+        let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        if let Some(capture) = &mut self.capture {
-            capture.record(region, at);
-        }
-        let (written, new) = self.regions[region].get_or_insert_with(at, &self.layout, make);
+        let region_of_key = &mut self.regions[region];
+        let (written, new) = region_of_key.get_or_insert_with(at, &self.layout, interval, make);
         self.len += usize::from(new);
+        if let Some(capture) = &mut self.capture {
+            capture.record(region, at, written.note, false);
+        }
         self.snapshots.copies += u64::from(written.copied);
         written
             .result
@@ -548,13 +625,14 @@ where
         K: StoredKey<Q>,
     {
         self.turn();
+        let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        let written = self.regions[region].remove(at, &self.layout, wanted);
+        let written = self.regions[region].remove(at, &self.layout, interval, wanted);
         self.snapshots.copies += u64::from(written.copied);
         let removed = written.result?;
         self.len -= 1;
         if let Some(capture) = &mut self.capture {
-            capture.record(region, at);
+            capture.record(region, at, written.note, true);
         }
         Some(removed)
     }

@@ -17,7 +17,9 @@ pub(crate) struct Tables<E> {
     /// The tables if there are several; then `one` is not used.
     many: Box<[HashTable<E>]>,
     /// All ones up to the highest bit of the last number of a table.
-    mask: usize,
+    mask: u32,
+    /// Counts the times that entries may have moved to other places.
+    moves: u32,
     len: usize,
 }
 
@@ -41,6 +43,7 @@ impl<E> Default for Tables<E> {
             one: HashTable::new(),
             many: Box::default(),
             mask: 0,
+            moves: 0,
             len: 0,
         }
     }
@@ -88,11 +91,12 @@ impl<E> Tables<E> {
     /// Says which of several tables a hash belongs to, 0 if there is just one.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn index(&self, hash: u64) -> usize {
-        let index = (hash >> SPREAD_SHIFT) as usize & self.mask;
+        let mask = self.mask as usize;
+        let index = (hash >> SPREAD_SHIFT) as usize & mask;
         if index < self.many.len() {
             index
         } else {
-            index & (self.mask >> 1)
+            index & (mask >> 1)
         }
     }
 
@@ -129,6 +133,18 @@ impl<E> Tables<E> {
     #[inline]
     pub(crate) fn is_blank(&self) -> bool {
         self.many.is_empty() && self.one.allocation_size() == 0
+    }
+
+    /// Returns a number that is another one whenever an entry may have moved to another place.
+    #[inline]
+    pub(crate) fn moves(&self) -> u32 {
+        self.moves
+    }
+
+    /// Returns the number of a place, each its own; `None` in the unlikely case of a table larger than those usually get.
+    #[inline]
+    pub(crate) fn number(place: Place) -> Option<usize> {
+        (place.bucket < Self::MAX_BUCKETS).then_some(place.table * Self::MAX_BUCKETS + place.bucket)
     }
 
     #[inline]
@@ -271,6 +287,7 @@ impl<E> Tables<E> {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, hash: u64, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
+        self.moves = self.moves.wrapping_add(1);
         if self.wants_split() {
             self.split(rehash, bytes);
         }
@@ -293,7 +310,8 @@ impl<E> Tables<E> {
     }
 
     fn put_back(&mut self, mut tables: Vec<HashTable<E>>, bytes: &mut usize) {
-        self.mask = tables.len().next_power_of_two() - 1;
+        // A hash has fewer bits for the number of a table than a mask.
+        self.mask = (tables.len().next_power_of_two() - 1) as u32;
         if tables.len() == 1 {
             self.one = tables.pop().unwrap_or_default();
         } else {
@@ -328,6 +346,7 @@ impl<E> Tables<E> {
     #[cold]
     #[inline(never)]
     fn give_back(&mut self, hash: u64, rehash: &impl Fn(&E) -> u64, bytes: &mut usize) {
+        self.moves = self.moves.wrapping_add(1);
         if self.len * 4 < self.many.len() * Self::TARGET {
             let mut tables = self.take_out(bytes);
             let last = tables.pop().unwrap_or_default();
@@ -356,7 +375,7 @@ impl<E> Tables<E> {
         budget: &mut usize,
         cost: usize,
         bytes: &mut usize,
-        mut sink: impl FnMut(E),
+        mut sink: impl FnMut(E, Place),
     ) -> bool {
         while *budget > 0 {
             let Some(table) = self.tables_mut().get_mut(cursor.table) else {
@@ -383,7 +402,8 @@ impl<E> Tables<E> {
                 let (entry, _) = found.remove();
                 self.len -= 1;
                 *budget = budget.saturating_sub(cost);
-                sink(entry);
+                let BucketCursor { table, bucket } = *cursor;
+                sink(entry, Place { table, bucket });
             }
             cursor.bucket += 1;
         }

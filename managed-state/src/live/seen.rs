@@ -1,0 +1,123 @@
+use super::tables::{Place, Tables};
+
+/// The time between two snapshots of a table that remembers changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval(pub(crate) u64);
+
+/// What is known of a key that changes, since the last snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// It was noted before.
+    Known,
+    /// It was not noted before.
+    New,
+    /// It may have been noted before.
+    Unsure,
+}
+
+/// Which entries of a key group changed since the last snapshot: a bit for each bucket, which hardly any change has to fetch
+/// from memory, where a set of keys would be another table of random accesses.
+///
+/// A bit says that the key of the entry in that bucket is noted. It may be missing for one that is, and then the key is noted
+/// twice; a bit too many would lose a change, so all bits go as soon as entries may have moved.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    bits: Vec<u64>,
+    interval: Interval,
+    moves: u32,
+    /// Bits of this interval were forgotten.
+    forgot: bool,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            bits: Vec::new(),
+            interval: Interval(u64::MAX),
+            moves: 0,
+            forgot: false,
+        }
+    }
+}
+
+impl Seen {
+    /// Marks the entry at a place and says whether its key is noted already. What that allocates is added to `bytes`.
+    #[inline]
+    pub(crate) fn mark<E>(
+        &mut self,
+        place: Place,
+        tables: &Tables<E>,
+        interval: Interval,
+        bytes: &mut usize,
+    ) -> Note {
+        if self.interval != interval || self.moves != tables.moves() {
+            self.forget(interval, tables.moves());
+        }
+        let new = if self.forgot { Note::Unsure } else { Note::New };
+        let Some(number) = Tables::<E>::number(place) else {
+            return Note::Unsure;
+        };
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        if word >= self.bits.len() {
+            self.make_room(word, bytes);
+        }
+        let found = self.bits[word];
+        self.bits[word] = found | bit;
+        if found & bit == 0 { new } else { Note::Known }
+    }
+
+    /// Says what is known of the key of the entry at a place.
+    #[inline]
+    pub(crate) fn note_of<E>(&self, place: Place, moves: u32, interval: Interval) -> Note {
+        if self.interval != interval {
+            return Note::New;
+        }
+        let number = Tables::<E>::number(place);
+        let word = number.and_then(|number| Some(self.bits.get(number / 64)? >> (number % 64)));
+        if self.moves == moves && word.is_some_and(|word| word & 1 != 0) {
+            return Note::Known;
+        }
+        match self.forgot || self.moves != moves || number.is_none() {
+            true => Note::Unsure,
+            false => Note::New,
+        }
+    }
+
+    /// Takes the mark away that an entry which was in the same place may have left.
+    #[inline]
+    pub(crate) fn unmark<E>(&mut self, place: Place) {
+        let number = Tables::<E>::number(place);
+        if let Some((number, word)) =
+            number.and_then(|number| Some((number, self.bits.get_mut(number / 64)?)))
+        {
+            *word &= !(1 << (number % 64));
+        }
+    }
+
+    /// Learns that an entry came from where its mark was forgotten.
+    #[cold]
+    pub(crate) fn doubt(&mut self, moves: u32, interval: Interval) {
+        if self.interval != interval || self.moves != moves {
+            self.forget(interval, moves);
+        }
+        self.forgot = true;
+    }
+
+    #[cold]
+    fn forget(&mut self, interval: Interval, moves: u32) {
+        self.forgot = self.interval == interval;
+        self.bits.fill(0);
+        (self.interval, self.moves) = (interval, moves);
+    }
+
+    #[cold]
+    fn make_room(&mut self, word: usize, bytes: &mut usize) {
+        *bytes -= self.bytes();
+        self.bits.resize((word + 1).next_power_of_two().max(4), 0);
+        *bytes += self.bytes();
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bits.capacity() * size_of::<u64>()
+    }
+}
