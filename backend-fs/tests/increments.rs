@@ -183,6 +183,76 @@ fn contents(job: &mut Job<u32, Nested>, key: u32) -> Contents {
     })
 }
 
+/// States that come after checkpoints of others, with a base to build upon at once, after a declined one, and after a restore.
+#[test]
+fn states_registered_between_checkpoints_lose_nothing() {
+    type Late = (MapState<u32, u64>, SortedMapState<u32, u64>, ListState<u64>);
+    fn late(states: &mut KeyedStates<u32>) -> Result<Late> {
+        Ok((
+            states.map("map")?,
+            states.sorted_map("sorted")?,
+            states.list("list")?,
+        ))
+    }
+    let setup = setup();
+    let mut old: Option<Checkpoint> = None;
+    for (round, declines) in [(1_u64, false), (2, true), (3, false), (4, true)] {
+        let mut job = match &old {
+            Some(checkpoint) => setup.restore(checkpoint, 1, counts).unwrap(),
+            None => setup.start(counts),
+        };
+        let (mut all, mut tokens) = (Vec::new(), Vec::new());
+        for step in 0..4 {
+            let (round, step) = (round * 10 + step, step as u32);
+            fill(&mut job, [step], round);
+            if step == 1 {
+                for index in 0..job.parallelism() as usize {
+                    tokens.push(late(job.subtask(index).0).unwrap());
+                }
+            }
+            if step > 0 {
+                let index = job.subtask_of(&7);
+                let states = job.subtask(index).0;
+                let (map, sorted, list) = tokens[index];
+                let mut at = states.at(&7);
+                at.map(map).put(step, round).unwrap();
+                at.sorted_map(sorted).put(step, round).unwrap();
+                at.list(list).push(round).unwrap();
+                all = at.list(list).get().unwrap();
+            }
+            if declines && step > 0 && step < 3 {
+                let cut = job.cut(SnapshotKind::Checkpoint).unwrap();
+                let id = cut.id;
+                cut.persist(&setup).unwrap();
+                job.aborted(id).unwrap();
+            } else {
+                old = Some(job.snapshot(SnapshotKind::Checkpoint));
+            }
+        }
+        let checkpoint = old.as_ref().unwrap();
+        assert_eq!(all.len() as u64, round * 3);
+        for parallelism in [1, 2] {
+            let mut again = setup.restore(checkpoint, parallelism, late).unwrap();
+            let (mut map, sorted, list) = again.at(&7, |at, (map, sorted, list)| {
+                Ok((
+                    at.map(map).entries()?,
+                    at.sorted_map(sorted).entries()?,
+                    at.list(list).get()?,
+                ))
+            });
+            map.sort_unstable();
+            let expected: Vec<_> = (1..4)
+                .map(|step| (step, round * 10 + u64::from(step)))
+                .collect();
+            assert_eq!(
+                (map, sorted, list),
+                (expected.clone(), expected, all.clone()),
+                "round {round}"
+            );
+        }
+    }
+}
+
 /// Map entries, list elements and timers cost what they are, whatever else there is of the same key.
 #[test]
 fn map_entries_list_elements_and_timers_are_written_one_by_one() {
