@@ -18,8 +18,8 @@ pub(crate) struct Part<K, N, V> {
     bytes: usize,
     /// Bytes that its entries own elsewhere.
     heap: usize,
-    /// Which entries changed since the last snapshot, by slot; empty where nobody wants to know.
-    seen: Box<[Seen]>,
+    /// Which entries of slot 0 changed since the last snapshot.
+    seen: Seen,
 }
 
 /// What few layers have.
@@ -28,6 +28,8 @@ struct Rest<K, N, V> {
     more: Box<[Tables<Entry<K, N, V>>]>,
     /// The tombstones of all slots.
     dead: Box<[Tables<(K, N)>]>,
+    /// Which entries of the slots from 1 on changed; empty where nobody wants to know.
+    seen: Box<[Seen]>,
 }
 
 impl<K, N, V> Default for Rest<K, N, V> {
@@ -35,6 +37,7 @@ impl<K, N, V> Default for Rest<K, N, V> {
         Self {
             more: Box::default(),
             dead: Box::default(),
+            seen: Box::default(),
         }
     }
 }
@@ -46,7 +49,7 @@ impl<K, N, V> Default for Part<K, N, V> {
             rest: None,
             bytes: 0,
             heap: 0,
-            seen: Box::default(),
+            seen: Seen::default(),
         }
     }
 }
@@ -137,40 +140,37 @@ impl<K, N, V> Part<K, N, V> {
         self.bytes + self.heap
     }
 
+    fn seen_mut(&mut self, slot: usize) -> Option<&mut Seen> {
+        match slot.checked_sub(1) {
+            None => Some(&mut self.seen),
+            Some(slot) => self.rest.as_mut()?.seen.get_mut(slot),
+        }
+    }
+
     /// Marks the entry at a place as changed and says whether its key is noted already.
     #[inline]
-    pub(crate) fn mark(
-        &mut self,
-        slot: usize,
-        place: Place,
-        interval: Interval,
-        slots: usize,
-    ) -> Note {
-        if self.seen.is_empty() {
-            self.allocate_seen(slots);
-        }
-        let tables = match (slot.checked_sub(1), &self.rest) {
-            (None, _) => &self.first,
-            (Some(slot), Some(rest)) => &rest.more[slot],
+    pub(crate) fn mark(&mut self, slot: usize, place: Place, interval: Interval) -> Note {
+        let (seen, tables) = match (slot.checked_sub(1), &mut self.rest) {
+            (None, _) => (&mut self.seen, &self.first),
+            (Some(slot), Some(rest)) => {
+                if rest.seen.is_empty() {
+                    rest.seen = rest.more.iter().map(|_| Seen::default()).collect();
+                    self.bytes += size_of_val(&*rest.seen);
+                }
+                (&mut rest.seen[slot], &rest.more[slot])
+            }
             (Some(_), None) => return Note::Unsure,
         };
-        self.seen[slot].mark(place, tables, interval, &mut self.bytes)
+        seen.mark(place, tables, interval, &mut self.bytes)
     }
 
     /// Learns that an entry came from where its mark was forgotten.
     #[cold]
-    fn doubt(&mut self, slot: usize, interval: Interval, slots: usize) {
-        if self.seen.is_empty() {
-            self.allocate_seen(slots);
+    fn doubt(&mut self, slot: usize, place: Place, interval: Interval) {
+        self.mark(slot, place, interval);
+        if let Some(seen) = self.seen_mut(slot) {
+            seen.doubt::<Entry<K, N, V>>(place);
         }
-        let moves = self.live(slot).map_or(0, Tables::moves);
-        self.seen[slot].doubt(moves, interval);
-    }
-
-    #[cold]
-    fn allocate_seen(&mut self, slots: usize) {
-        self.seen = (0..slots).map(|_| Seen::default()).collect();
-        self.bytes += size_of_val(&*self.seen);
     }
 
     /// Corrects the heap bytes by what changed in place.
@@ -295,6 +295,30 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
             return Some(old);
         }
         Some(mem::replace(&mut entry.value, value))
+    }
+
+    /// Finds an entry of slot 0.
+    #[inline]
+    pub(crate) fn find_mut<Q>(&mut self, at: Address<'_, Q, N>) -> Option<&mut Entry<K, N, V>>
+    where
+        K: StoredKey<Q>,
+    {
+        self.first.get_mut(at.hash, |e| at.is(e))
+    }
+
+    /// Finds an entry of slot 0 that is about to change and marks it; says whether its key is noted already.
+    #[inline]
+    pub(crate) fn find_to_change<Q>(
+        &mut self,
+        at: Address<'_, Q, N>,
+        interval: Interval,
+    ) -> Option<(&mut Entry<K, N, V>, Note)>
+    where
+        K: StoredKey<Q>,
+    {
+        let place = self.first.find(at.hash, |e| at.is(e))?;
+        let note = (self.seen).mark(place, &self.first, interval, &mut self.bytes);
+        Some((self.first.at_mut(place)?, note))
     }
 
     /// Sets the value of the entry at a place that was found just now.
@@ -451,15 +475,16 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
                 }
                 let place = self.adopt(slot, hash, entry, layout);
                 let Some(interval) = interval else { return };
-                if note == Note::Known {
-                    self.mark(slot, place, interval, layout.slots);
-                    return;
-                }
-                if let Some(seen) = self.seen.get_mut(slot) {
-                    seen.unmark::<Entry<K, N, V>>(place);
-                }
-                if note == Note::Unsure {
-                    self.doubt(slot, interval, layout.slots);
+                match note {
+                    Note::Known => {
+                        self.mark(slot, place, interval);
+                    }
+                    Note::Unsure => self.doubt(slot, place, interval),
+                    Note::New => {
+                        if let Some(seen) = self.seen_mut(slot) {
+                            seen.unmark::<Entry<K, N, V>>(place);
+                        }
+                    }
                 }
             }
             Drained::Dead(slot, key, namespace) => {
@@ -491,13 +516,13 @@ impl<K: Eq + Clone, N: Eq + Clone, V> Part<K, N, V> {
         while cursor.slot < layout.slots {
             let slot = cursor.slot;
             if !cursor.dead {
-                let live = match (slot.checked_sub(1), &mut self.rest) {
-                    (None, _) => Some(&mut self.first),
-                    (Some(slot), Some(rest)) => rest.more.get_mut(slot),
-                    (Some(_), None) => None,
+                let (live, seen) = match (slot.checked_sub(1), &mut self.rest) {
+                    (None, _) => (Some(&mut self.first), Some(&self.seen)),
+                    (Some(slot), Some(rest)) => (rest.more.get_mut(slot), rest.seen.get(slot)),
+                    (Some(_), None) => (None, None),
                 };
                 let moves = live.as_ref().map_or(0, |live| live.moves());
-                let marks = interval.and_then(|interval| Some((self.seen.get(slot)?, interval)));
+                let marks = interval.and_then(|interval| Some((seen?, interval)));
                 let heap = &mut self.heap;
                 let sink = |entry, place| {
                     *heap = heap.saturating_sub(layout.heap_of(&entry));
@@ -549,8 +574,9 @@ impl<K, N, V> Part<K, N, V> {
                 + rest.dead.iter().map(Tables::allocated).sum::<usize>()
                 + size_of_val(&*rest.more)
                 + size_of_val(&*rest.dead)
+                + rest.seen.iter().map(Seen::bytes).sum::<usize>()
+                + size_of_val(&*rest.seen)
         });
-        let seen = self.seen.iter().map(Seen::bytes).sum::<usize>();
-        self.first.allocated() + rest + size_of_val(&*self.seen) + seen
+        self.first.allocated() + self.seen.bytes() + rest
     }
 }

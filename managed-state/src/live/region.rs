@@ -237,20 +237,19 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         &mut self,
         found: &Found,
         at: Address<'_, Q, N>,
-        layout: &Layout<K, N, V>,
         interval: Option<Interval>,
     ) -> Note {
         let Some(interval) = interval else {
             return Note::Known;
         };
         match (found, self.below.as_deref_mut()) {
-            (Found::Top(place), _) => self.top.mark(at.slot, *place, interval, layout.slots),
+            (Found::Top(place), _) => self.top.mark(at.slot, *place, interval),
             (
                 Found::Lower(place),
                 Some(Below {
                     lower: Some(lower), ..
                 }),
-            ) => lower.mark(at.slot, *place, interval, layout.slots),
+            ) => lower.mark(at.slot, *place, interval),
             _ => Note::New,
         }
     }
@@ -299,7 +298,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
     where
         K: StoredKey<Q>,
     {
-        let note = self.note(&found, at, layout, interval);
+        let note = self.note(&found, at, interval);
         let (part, place, copied) = match (found, self.below.as_deref_mut()) {
             (Found::Top(place), _) => (&mut self.top, Some(place), false),
             (
@@ -314,7 +313,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
                 let copy = entry
                     .map(|entry| target.insert_absent(at.slot, at.hash, entry.clone(), layout));
                 if let (Some(interval), Some(place)) = (interval, copy) {
-                    target.mark(at.slot, place, interval, layout.slots);
+                    target.mark(at.slot, place, interval);
                 }
                 (target, copy, true)
             }
@@ -365,7 +364,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         let target = self.target();
         let place = target.insert_absent(at.slot, at.hash, at.entry(value), layout);
         if let Some(interval) = interval {
-            target.mark(at.slot, place, interval, layout.slots);
+            target.mark(at.slot, place, interval);
         }
         place
     }
@@ -382,7 +381,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         K: StoredKey<Q>,
     {
         let found = self.locate(at);
-        let note = self.note(&found, at, layout, interval);
+        let note = self.note(&found, at, interval);
         match found {
             Found::Top(place) => self.top.set(at.slot, place, value, layout),
             Found::Lower(place) => self.target().set(at.slot, place, value, layout),
@@ -409,7 +408,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V: Clone> Region<K, N, V> {
         K: StoredKey<Q>,
     {
         let found = self.locate(at);
-        let note = self.note(&found, at, layout, interval);
+        let note = self.note(&found, at, interval);
         let (value, copied) = match found {
             Found::Nowhere => return Written::in_place(None, Note::Known),
             Found::Top(_) => {

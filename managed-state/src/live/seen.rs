@@ -94,12 +94,9 @@ impl Seen {
         }
     }
 
-    /// Learns that an entry came from where its mark was forgotten.
-    #[cold]
-    pub(crate) fn doubt(&mut self, moves: u32, interval: Interval) {
-        if self.interval != interval || self.moves != moves {
-            self.forget(interval, moves);
-        }
+    /// Takes back a mark of this interval: the entry came from where its own was forgotten.
+    pub(crate) fn doubt<E>(&mut self, place: Place) {
+        self.unmark::<E>(place);
         self.forgot = true;
     }
 

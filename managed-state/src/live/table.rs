@@ -3,7 +3,7 @@ use std::fmt;
 use state_api::StoredKey;
 
 use super::capture::{Capture, Epoch};
-use super::layout::{Address, EntryHasher, HeapSize, Layout};
+use super::layout::{Address, Entry, EntryHasher, HeapSize, Layout};
 use super::part::Part;
 use super::region::{Region, Removed};
 use super::seen::{Interval, Note};
@@ -481,23 +481,7 @@ where
     where
         K: StoredKey<Q>,
     {
-        let at = Address {
-            slot: 0,
-            hash,
-            key,
-            namespace,
-        };
-        let top = &mut self.regions[group].top;
-        let place = top.find(at)?;
-        if let Some(capture) = &mut self.capture
-            && let Some(interval) = capture.interval()
-        {
-            let note = top.mark(0, place, interval, 1);
-            if note != Note::Known {
-                capture.record(group, at, note, false);
-            }
-        }
-        Some(&mut top.at_mut(0, place)?.value)
+        Some(&mut self.noted(group, hash, key, namespace)?.value)
     }
 
     #[inline(never)]
@@ -505,21 +489,49 @@ where
     where
         K: StoredKey<Q>,
     {
-        let interval = self.change_interval();
+        let heap = self.layout.heap;
+        let Some(found) = self.noted(group, hash, key, namespace) else {
+            return self.insert_layered(group, hash, key, namespace, value);
+        };
+        let Some(heap) = heap else {
+            found.value = value;
+            return true;
+        };
+        let before = (heap.of_value)(&found.value);
+        let delta = (heap.of_value)(&value).wrapping_sub(before);
+        found.value = value;
+        self.regions[group].top.adjust_heap(delta.cast_signed());
+        true
+    }
+
+    /// Finds the entry of a bare region that is about to change, and notes its key.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn noted<Q>(
+        &mut self,
+        group: usize,
+        hash: u64,
+        key: &Q,
+        namespace: &N,
+    ) -> Option<&mut Entry<K, N, V>>
+    where
+        K: StoredKey<Q>,
+    {
         let at = Address {
             slot: 0,
             hash,
             key,
             namespace,
         };
-        let written = self.regions[group].insert(at, value, &self.layout, interval);
-        self.len += usize::from(!written.result);
-        if let Some(capture) = &mut self.capture
-            && written.note != Note::Known
-        {
-            capture.record(group, at, written.note, false);
+        let top = &mut self.regions[group].top;
+        let capture = self.capture.as_mut();
+        let Some((capture, interval)) = capture.and_then(|c| c.interval().map(|i| (c, i))) else {
+            return top.find_mut(at);
+        };
+        let (entry, note) = top.find_to_change(at, interval)?;
+        if note != Note::Known {
+            capture.record(group, at, note, false);
         }
-        written.result
+        Some(entry)
     }
 
     // The rare arms: a snapshot is open or not yet merged, a region has several groups, or changes are captured. They take
