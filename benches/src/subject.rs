@@ -164,7 +164,7 @@ impl<S: Shape> Subject<S> for Facade<S> {
 }
 
 /// Keyed state used as the runtime uses it: the hash comes with the key, and the keys of a batch are asked for ahead.
-pub struct Batched<S: Shape>(Facade<S>);
+pub struct Batched<S: Shape>(pub Facade<S>);
 
 /// Keys in a batch.
 const BATCH: usize = 64;

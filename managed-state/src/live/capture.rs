@@ -203,6 +203,29 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         }
     }
 
+    /// Remembers the change of an entry that was found in a region of one group.
+    ///
+    /// Whether its key is noted already is known late, after the entry was fetched from memory, and can't be foretold. A key that
+    /// is cheap to copy is added in any case, and taken back if it was: a branch that the processor guesses wrong keeps it from
+    /// looking for the entries of the next records meanwhile.
+    #[inline]
+    pub(crate) fn record_found<Q>(&mut self, region: usize, at: Address<'_, Q, N>, note: Note)
+    where
+        K: StoredKey<Q>,
+    {
+        if mem::needs_drop::<(K, N)>() {
+            if note != Note::Known {
+                self.record(region, at, note, false);
+            }
+            return;
+        }
+        let log = &mut logs_of(&mut self.current[region], self.layout.slots)[0];
+        log.repeats |= (note == Note::Unsure) | (log.removed & (note == Note::New));
+        log.push(K::of(at.key), at.namespace.clone(), &self.layout);
+        let taken_back = usize::from(note == Note::Known);
+        log.keys.truncate(log.keys.len() - taken_back);
+    }
+
     /// Closes the current set under the id of a snapshot and returns what that snapshot can tell.
     pub(crate) fn seal(&mut self, id: u64) -> Changes<K, N> {
         if self.is_on() {

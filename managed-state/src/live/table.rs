@@ -6,7 +6,7 @@ use super::capture::{Capture, Epoch};
 use super::layout::{Address, Entry, EntryHasher, HeapSize, Layout};
 use super::part::Part;
 use super::region::{Region, Removed};
-use super::seen::{Interval, Note};
+use super::seen::Interval;
 use super::snapshots::Snapshots;
 
 /// Key groups up to which each is a region of its own.
@@ -528,9 +528,7 @@ where
             return top.find_mut(at);
         };
         let (entry, note) = top.find_to_change(at, interval)?;
-        if note != Note::Known {
-            capture.record(group, at, note, false);
-        }
+        capture.record_found(group, at, note);
         Some(entry)
     }
 
