@@ -320,12 +320,12 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
     }
 
     /// Calls a function for each key of a group that changed since a snapshot, once.
-    pub(crate) fn for_each_since(
-        &self,
+    pub(crate) fn for_each_since<'a>(
+        &'a self,
         id: u64,
         region: usize,
         slot: usize,
-        mut visit: impl FnMut(&K, &N) -> Result<()>,
+        mut visit: impl FnMut(&'a K, &'a N) -> Result<()>,
     ) -> Result<()> {
         let logs = (self.since(id)).filter_map(|sealed| sealed.set[region].get(slot));
         let logs: Vec<_> = logs.filter(|log| !log.keys.is_empty()).collect();

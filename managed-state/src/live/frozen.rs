@@ -326,7 +326,18 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
         let (region, slot) = self.locate(group);
         let frozen = self.group(group)?;
         let stack = frozen.stack();
-        let mut count = 0;
+        let mut count = 0_u64;
+        // The values of several keys are looked for before the first of them is used: the processor waits for all at a time.
+        let mut window: Vec<(&K, &N, Option<&V>)> = Vec::with_capacity(WINDOW);
+        let mut flush = |window: &mut Vec<(&K, &N, Option<&V>)>| {
+            count += window.len() as u64;
+            let mut found = window.drain(..);
+            found.try_for_each(|(key, namespace, value)| visit(key, namespace, value))?;
+            match (count as usize).is_multiple_of(ABORT_CHECK) {
+                true => frozen.check(),
+                false => Ok(()),
+            }
+        };
         changes.for_each_since(id, region, slot, |key, namespace| {
             let hash = self.shared.layout.hasher.hash(key, namespace);
             let at = Address {
@@ -335,13 +346,13 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
                 key,
                 namespace,
             };
-            visit(key, namespace, stack.get(at))?;
-            count += 1;
-            if (count as usize).is_multiple_of(ABORT_CHECK) {
-                frozen.check()?;
+            window.push((key, namespace, stack.get(at)));
+            match window.len() {
+                WINDOW => flush(&mut window),
+                _ => Ok(()),
             }
-            Ok(())
         })?;
+        flush(&mut window)?;
         Ok(count)
     }
 }

@@ -14,7 +14,7 @@
 //! | `frozen` | [`FrozenTable`]: what a snapshot reads |
 //! | `region`, `layers`, `part`, `tables` | a stack of layers, the shared ones of it, one layer, its size-bounded hash tables |
 //! | `stack` | reading layers as one |
-//! | `capture` | which keys changed since a confirmed snapshot |
+//! | `capture`, `seen` | which keys changed since a confirmed snapshot |
 //! | `list`, `map`, `sorted_map` | nested collections that share structure with their snapshots |
 
 mod capture;
