@@ -127,12 +127,16 @@ fn lines() -> Vec<String> {
 }
 
 fn job(parallelism: u32, ledger: &Ledger<Named>) -> Job {
+    job_of(lines(), parallelism, ledger)
+}
+
+fn job_of(lines: Vec<String>, parallelism: u32, ledger: &Ledger<Named>) -> Job {
     let job = Job::new("ranks").parallelism(parallelism);
     let names = (0..4).map(|class| (class, format!("class {class}")));
     let names = job
         .source("names", Items::new(names.collect(), 1))
         .parallelism(1);
-    job.source("lines", Items::new(lines(), 3))
+    job.source("lines", Items::new(lines, 3))
         .flat_map(words)
         .persist_in_flight()
         .key_by_ref(|word: &String| word)
@@ -150,8 +154,12 @@ fn job(parallelism: u32, ledger: &Ledger<Named>) -> Job {
 
 /// Says what is wrong with an output; nothing if every record is there once.
 fn check(records: &[Named]) -> std::result::Result<(), String> {
+    check_of(&lines(), records)
+}
+
+fn check_of(lines: &[String], records: &[Named]) -> std::result::Result<(), String> {
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();
-    for word in lines().iter().flat_map(|line| line.split(' ')) {
+    for word in lines.iter().flat_map(|line| line.split(' ')) {
         *expected.entry(word.to_owned()).or_default() += 1;
     }
     let mut counts: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
@@ -340,4 +348,140 @@ fn with_records_in_flight_dropped_the_simulation_notices() {
             .failpoints(Failpoints::new(|point| point == Failpoint::InFlight))
     };
     assert!(caught(control) > 0);
+}
+
+/// Checkpoints that go on top of one another, with objects of their own in a folder.
+#[cfg(feature = "fs")]
+mod on_change_streams {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use backend_fs::{BackgroundBases, ChangeStreams, FsConfig};
+    use checkpoint_storage::{
+        MemoryStore, StoreRoot, StoredCheckpoint, StreamOptions, UuidSource, verify,
+    };
+    use futures_util::FutureExt;
+    use runtime_core::FolderCheckpoints;
+    use state_api::{BackendContext, BackendFactory, JobId, KeyedBackend};
+
+    use super::*;
+
+    /// The backend, with bases that are due at the second stream of changes, and what becomes of them.
+    #[derive(Default)]
+    struct ManyBases(Arc<Mutex<Vec<BackgroundBases>>>);
+
+    impl BackendFactory for ManyBases {
+        fn name(&self) -> &str {
+            "fs"
+        }
+
+        fn create(&self, cx: &BackendContext) -> Result<KeyedBackend> {
+            let config = FsConfig {
+                change_ratio: 1e-6,
+                max_streams: 4,
+                ..FsConfig::default()
+            };
+            let strategy = ChangeStreams::new(config, cx);
+            self.0.lock().unwrap().push(strategy.background_bases());
+            Ok(KeyedBackend::Live(Box::new(strategy)))
+        }
+    }
+
+    /// What a run leaves: its objects, and what became of its bases.
+    struct Left {
+        root: StoreRoot,
+        bases: Arc<Mutex<Vec<BackgroundBases>>>,
+    }
+
+    /// Several checkpoints are in flight at a time, and writing fails twice as often as elsewhere.
+    fn simulation(seed: u64, threshold: i64) -> (Simulation, Left) {
+        let backend = ManyBases::default();
+        let bases = Arc::clone(&backend.0);
+        let settings = settings_of(Barriers::Aligned);
+        let settings = ExecutionSettings {
+            checkpointing: CoordinatorConfig {
+                max_concurrent: 3,
+                ..settings.checkpointing
+            },
+            ..settings
+        };
+        let root = StoreRoot::memory(&MemoryStore::new(), "all");
+        let (folder, attempts) = (root.clone(), AtomicU64::new(0));
+        let mut trouble = Trouble::some();
+        // Another parallelism starts with bases anew.
+        trouble.max_parallelism = 2;
+        trouble.store.write = 20;
+        let simulation = Simulation::new(seed, Arc::new(backend), settings)
+            .trouble(trouble)
+            .checkpoints(move || {
+                let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+                let store = FolderCheckpoints::new(
+                    folder.folder("checkpoints"),
+                    JobId::new("wordcount").unwrap(),
+                    UuidSource::seeded(seed * 1_000 + attempt),
+                    StreamOptions::new(threshold, 64).unwrap(),
+                );
+                Arc::new(store.savepoints(folder.folder("savepoints")))
+            });
+        (simulation, Left { root, bases })
+    }
+
+    /// Reads every object of the last checkpoint that is there; returns their number.
+    fn verified(root: &StoreRoot) -> u64 {
+        let folders = root.list("checkpoints").now_or_never().unwrap().unwrap();
+        let read = |name: &str| {
+            let folder = root.folder("checkpoints");
+            let read = StoredCheckpoint::read(&folder, name).now_or_never();
+            read.unwrap().ok()
+        };
+        let stored = folders.iter().filter_map(|entry| read(&entry.name));
+        let Some(last) = stored.max_by_key(|stored| stored.metadata.checkpoint) else {
+            return 0;
+        };
+        let report = verify(&last, []).now_or_never().unwrap().unwrap();
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+        report.objects as u64
+    }
+
+    /// Few words that come again and again, and many that come once: most of the counts stay as they are.
+    fn lines() -> Vec<String> {
+        (0..900).map(|i| format!("w{} x{i} y{i}", i % 7)).collect()
+    }
+
+    fn simulate(simulation: Simulation) -> Result<SimulationReport> {
+        let ledger = Ledger::new();
+        let report = simulation.run(|parallelism| job_of(lines(), parallelism, &ledger))?;
+        if let Err(wrong) = check_of(&lines(), &ledger.records()) {
+            panic!("{wrong}; {report:?}");
+        }
+        Ok(report)
+    }
+
+    #[test]
+    fn every_run_ends_with_the_right_answer_and_a_checkpoint_that_is_whole() {
+        let (mut deaths, mut faults, mut objects, mut written, mut failed) = (0, 0, 0, 0, 0);
+        let seeds = seeds(300_000, 30);
+        let count = seeds.end - seeds.start;
+        for seed in seeds {
+            // All objects, or some of each.
+            let threshold = [0, 400][(seed % 2) as usize];
+            let (simulation, left) = simulation(seed, threshold);
+            println!("seed {seed}");
+            let report = simulate(simulation).unwrap();
+            objects += verified(&left.root);
+            for bases in left.bases.lock().unwrap().iter() {
+                written += bases.count();
+                failed += bases.failures();
+            }
+            deaths += u64::from(report.deaths);
+            faults += report.faults;
+        }
+        println!(
+            "{count} seeds: {deaths} deaths, {faults} faults, {objects} objects, {written} bases written, {failed} not"
+        );
+        if count >= 30 {
+            assert!(deaths > count && faults > count && objects > count);
+            assert!(written > count / 3, "{written} bases");
+        }
+    }
 }
