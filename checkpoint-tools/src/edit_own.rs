@@ -15,10 +15,13 @@ use crate::rows::Row;
 use crate::source::{CheckpointSource, place};
 use crate::target::NewCheckpoint;
 
-/// The changes of an operator's broadcast states: keys, and what they are set to if they are not deleted.
+/// A key, and what it is set to if it is not deleted.
+type Change = (Vec<u8>, Option<Vec<u8>>);
+
+/// The changes of an operator's broadcast states.
 #[derive(Debug, Default)]
 pub(crate) struct OwnEdit {
-    changes: BTreeMap<String, Vec<(Vec<u8>, Option<Vec<u8>>)>>,
+    changes: BTreeMap<String, Vec<Change>>,
 }
 
 impl OwnEdit {
@@ -127,7 +130,7 @@ impl Tally {
 
 fn change(
     state: &mut StoredOperatorState,
-    changes: &[(Vec<u8>, Option<Vec<u8>>)],
+    changes: &[Change],
     is_counted: bool,
     report: &mut EditReport,
 ) -> Result<()> {
