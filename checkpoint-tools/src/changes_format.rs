@@ -36,7 +36,7 @@ impl ChangesFormat {
                 KeyedHandle::Incremental(chain) => {
                     written.extend(self.chain(chain, part.range, cx).await?);
                 }
-                // Beside a chain there may be state that is canonical already: it is read from where it is, as a copy.
+                // The backend writes either a chain or canonical streams, never both for one subtask.
                 KeyedHandle::KeyGroups(_) => {
                     return Err(Error::incompatible(
                         "parts of the snapshot are in different formats",

@@ -88,7 +88,17 @@ struct Both {
     before: Option<StateMeta>,
     after: Option<StateMeta>,
     mode: Option<OperatorStateMode>,
+    mode_after: Option<OperatorStateMode>,
     diff: StateDiff,
+}
+
+impl Both {
+    /// Says whether it is the state of that name; a list and a broadcast map are two, as an operator's own state and keyed state are.
+    fn is_state(&self, name: &str, mode: Option<OperatorStateMode>) -> bool {
+        let sort =
+            |mode: Option<OperatorStateMode>| mode.map(|mode| mode == OperatorStateMode::Broadcast);
+        self.diff.state == name && sort(self.mode) == sort(mode)
+    }
 }
 
 /// Compares the states of two checkpoints of one job, entry by entry; neither backend, parallelism nor number of key groups
@@ -136,14 +146,13 @@ fn both_states(before: &CheckpointSource, after: &CheckpointSource) -> Vec<Both>
         for found in source.states() {
             let operator = &found.operator.uid;
             let known = states.iter_mut().find(|both| {
-                both.operator == *operator
-                    && both.diff.state == *found.meta.name
-                    && both.mode.is_some() == found.mode.is_some()
+                both.operator == *operator && both.is_state(&found.meta.name, found.mode)
             });
             match known {
                 Some(both) if is_after => {
                     both.diff.is_in.1 = true;
                     both.after = Some(found.meta.clone());
+                    both.mode_after = found.mode;
                 }
                 Some(_) => {}
                 None => states.push(Both {
@@ -151,6 +160,7 @@ fn both_states(before: &CheckpointSource, after: &CheckpointSource) -> Vec<Both>
                     before: (!is_after).then(|| found.meta.clone()),
                     after: is_after.then(|| found.meta.clone()),
                     mode: found.mode,
+                    mode_after: found.mode,
                     diff: StateDiff {
                         operator: operator.clone(),
                         state: found.meta.name.to_string(),
@@ -168,17 +178,25 @@ fn both_states(before: &CheckpointSource, after: &CheckpointSource) -> Vec<Both>
     }
     for both in &mut states {
         if let (Some(before), Some(after)) = (&both.before, &both.after)
-            && before != after
+            && (before != after || both.mode != both.mode_after)
         {
-            both.diff.types = Some((types_text(before), types_text(after)));
+            let texts = (
+                types_text(before, both.mode),
+                types_text(after, both.mode_after),
+            );
+            both.diff.types = Some(texts);
         }
     }
     states
 }
 
 /// Writes the types of a state in one line.
-fn types_text(meta: &StateMeta) -> String {
-    let mut parts = vec![format!("{} {}", meta.kind, meta.key.schema)];
+fn types_text(meta: &StateMeta, mode: Option<OperatorStateMode>) -> String {
+    let kind = match mode {
+        Some(OperatorStateMode::Union) => "union-list",
+        _ => meta.kind.as_str(),
+    };
+    let mut parts = vec![format!("{kind} {}", meta.key.schema)];
     if meta.namespace.schema != state_api::Schema::Unit {
         parts.push(format!("in {}", meta.namespace.schema));
     }
@@ -194,13 +212,13 @@ fn types_text(meta: &StateMeta) -> String {
 
 async fn put_aside(source: &CheckpointSource, states: &[Both], spill: &mut Spill) -> Result<()> {
     for operator in &source.metadata().operators {
-        let number = |state: &str, is_keyed: bool| {
-            let of_operator = |both: &Both| {
-                both.operator == operator.uid
-                    && both.diff.state == state
-                    && both.mode.is_none() == is_keyed
-            };
-            states.iter().position(of_operator).unwrap_or_default()
+        let number = |state: &str, mode: Option<OperatorStateMode>| {
+            let of_operator =
+                |both: &Both| both.operator == operator.uid && both.is_state(state, mode);
+            let position = states.iter().position(of_operator);
+            position.ok_or_else(|| {
+                Error::bug("an entry of a state that was not announced").with("state", state)
+            })
         };
         let mut seen = Seen::default();
         for subtask in &operator.subtasks {
@@ -208,14 +226,14 @@ async fn put_aside(source: &CheckpointSource, states: &[Both], spill: &mut Spill
                 let part = source.open_part(operator, subtask, None).await?;
                 let range = operator.max_parallelism.all_groups();
                 let take = &mut |stored: StoredEntry<'_>| {
-                    let column = number(&stored.state.name, true);
+                    let column = number(&stored.state.name, None)?;
                     put(spill, column, stored.key, stored.value)
                 };
                 part.read(range, take).await?;
                 source.toolbox.progress.advance(part.total_bytes());
                 for handle in &subtask.snapshot.managed_operator {
                     for state in read_operator_states(handle, &**source.storage()).await? {
-                        let column = number(&state.meta.name, false);
+                        let column = number(&state.meta.name, Some(state.mode))?;
                         if state.mode == OperatorStateMode::Broadcast {
                             if !seen.first(column) {
                                 continue;
@@ -336,7 +354,52 @@ fn is_same(both: &Both, a: &Spilled, b: &Spilled, options: DiffOptions) -> Resul
             return Ok(false);
         }
     }
-    Ok(whole_value(old, both.mode, &a.value)? == whole_value(new, both.mode, &b.value)?)
+    let values = (
+        whole_value(old, both.mode, &a.value)?,
+        whole_value(new, both.mode, &b.value)?,
+    );
+    Ok(match values {
+        (Some(a), Some(b)) => is_alike(&a, &b),
+        (a, b) => a.is_none() && b.is_none(),
+    })
+}
+
+/// Compares values as they are stored: numbers that are not numbers are alike if their bits are, and a zero is not its negative.
+fn is_alike(a: &Value, b: &Value) -> bool {
+    let all = |a: &[Value], b: &[Value]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_alike(a, b))
+    };
+    match (a, b) {
+        (Value::F32(a), Value::F32(b)) => a.to_bits() == b.to_bits(),
+        (Value::F64(a), Value::F64(b)) => a.to_bits() == b.to_bits(),
+        (Value::Option(Some(a)), Value::Option(Some(b))) => is_alike(a, b),
+        (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => all(a, b),
+        (Value::Map(a), Value::Map(b)) => {
+            let mut pairs = a.iter().zip(b);
+            a.len() == b.len() && pairs.all(|((a, x), (b, y))| is_alike(a, b) && is_alike(x, y))
+        }
+        (Value::Record { name: a, fields: x }, Value::Record { name: b, fields: y }) => {
+            a == b && has_fields_alike(x, y)
+        }
+        (
+            Value::Variant {
+                name: a,
+                variant: v,
+                fields: x,
+            },
+            Value::Variant {
+                name: b,
+                variant: w,
+                fields: y,
+            },
+        ) => a == b && v == w && has_fields_alike(x, y),
+        (a, b) => a == b,
+    }
+}
+
+fn has_fields_alike<N: PartialEq>(a: &[(N, Value)], b: &[(N, Value)]) -> bool {
+    let mut pairs = a.iter().zip(b);
+    a.len() == b.len() && pairs.all(|((a, x), (b, y))| a == b && is_alike(x, y))
 }
 
 /// Reads when what is stored under a key was renewed: of a list each element.

@@ -8,7 +8,7 @@ use state_api::{
 
 use crate::decode::{Decoder, decode_all, map_key_type};
 use crate::entry::{Entry, Item, RawKind, RawPart};
-use crate::find::not_found;
+use crate::find::{FoundState, not_found};
 use crate::source::{CheckpointSource, place};
 
 /// Which operators and states are read; all of them unless told otherwise.
@@ -78,13 +78,22 @@ impl Selection {
         }
         let states = source.states();
         for name in &self.states {
-            let mut chosen = states
+            let (chosen, others): (Vec<_>, Vec<_>) = states
                 .iter()
-                .filter(|state| self.has_operator(state.operator.uid.as_str()));
-            if !chosen.any(|state| &*state.meta.name == name || state.path() == *name) {
-                let names = states.iter().map(|state| &*state.meta.name);
-                return Err(not_found("state", name, names));
+                .partition(|state| self.has_operator(state.operator.uid.as_str()));
+            let is_named =
+                |state: &&FoundState<'_>| &*state.meta.name == name || state.path() == *name;
+            if chosen.iter().any(is_named) {
+                continue;
             }
+            if let Some(other) = others.iter().find(|state| is_named(state)) {
+                return Err(Error::not_found(format!(
+                    "the operators that were named have no state {name:?}, but {} has",
+                    other.operator.uid
+                )));
+            }
+            let names = chosen.iter().map(|state| &*state.meta.name);
+            return Err(not_found("state", name, names));
         }
         Ok(())
     }

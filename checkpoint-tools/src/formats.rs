@@ -127,7 +127,7 @@ impl Formats {
             .map(KeyedHandle::format)
             .filter(|word| *word != WRITE_BACK && *word != CANONICAL);
         let Some(word) = words.next() else {
-            // Dirty entries beside a canonical stream, or beside nothing: any store applies them.
+            // Dirty entries belong to the files of a store, which would be of a native format.
             if handles.iter().any(|handle| handle.format() == WRITE_BACK) {
                 return Err(Error::unsupported(
                     "changes of an object cache without the snapshot that they belong to",

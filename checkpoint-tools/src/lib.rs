@@ -11,9 +11,10 @@
 //! | `entry`, `decode`, `entries` | entries as dynamic values, one after the other |
 //! | `find`, `lookup` | a state by its name, and what it holds of one key |
 //! | `json`, `json_text`, `json_value` | entries and values as JSON, and back |
-//! | `csv_rows`, `cell`, `table_head`, `rows` | entries as records of a table, and rows of either kind |
+//! | `columns`, `csv_rows`, `cell`, `table_head`, `rows` | entries as records of a table, and rows of either kind |
+//! | `parquet_rows` | entries as a Parquet file (feature `parquet`) |
 //! | `canonical` | the order of values, and the one form of sets and maps |
-//! | `diff` | how two checkpoints differ, entry by entry |
+//! | `diff`, `raw_diff` | how two checkpoints differ, entry by entry; which bytes without entries do |
 //! | `target`, `copy_state` | a new checkpoint in a folder of its own, and state that is copied into it |
 //! | `spill`, `repartition` | entries in any order on their way into canonical streams |
 //! | `convert`, `rescale`, `bootstrap` | what writes a new checkpoint |
@@ -22,6 +23,7 @@ mod bootstrap;
 mod canonical;
 mod cell;
 mod changes_format;
+mod columns;
 mod convert;
 mod copy_state;
 mod csv_rows;
@@ -39,7 +41,10 @@ mod json_text;
 mod json_value;
 mod keyed;
 mod lookup;
+#[cfg(feature = "parquet")]
+mod parquet_rows;
 mod progress;
+mod raw_diff;
 mod repartition;
 mod rescale;
 mod rows;
@@ -64,7 +69,10 @@ pub use json::{entry_json, item_json};
 pub use json_value::value_from_text;
 pub use keyed::KeyedPart;
 pub use lookup::KeyQuery;
+#[cfg(feature = "parquet")]
+pub use parquet_rows::ParquetRows;
 pub use progress::{Progress, Silent};
+pub use raw_diff::{RawDifference, raw_differences};
 pub use rescale::{RescaledOperator, rescale};
 pub use rows::Row;
 pub use source::{CheckpointSource, Toolbox};

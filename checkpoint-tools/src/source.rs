@@ -3,10 +3,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use checkpoint_storage::{
-    CheckpointMetadata, OperatorMetadata, StoreRoot, StoredCheckpoint, SubtaskMetadata,
-    TokioExecutor,
+    CheckpointMetadata, METADATA_NAME, OperatorMetadata, StoreRoot, StoredCheckpoint,
+    SubtaskMetadata, TokioExecutor,
 };
-use state_api::{CheckpointStorage, Clock, Error, KeyedHandle, Result, Subtask, SystemClock};
+use state_api::{
+    CheckpointStorage, Clock, Error, ErrorKind, KeyedHandle, Result, Subtask, SystemClock,
+};
 use tokio::runtime::Handle;
 
 use crate::formats::{Conversion, Formats, NativePart};
@@ -94,6 +96,21 @@ impl CheckpointSource {
     #[must_use]
     pub fn checkpoint(&self) -> &StoredCheckpoint {
         &self.found
+    }
+
+    /// Says it otherwise where what looks like damage is a checkpoint that its job has deleted while it was read.
+    pub async fn judged(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Corrupt {
+            return error;
+        }
+        match self.found.folder.len(METADATA_NAME).await {
+            Ok(None) => Error::retryable(
+                "the checkpoint was deleted while it was read, as a running job does with old ones: run it again, or take a savepoint to read",
+            )
+            .with("checkpoint", self.found.folder.url())
+            .caused_by(error),
+            _ => error,
+        }
     }
 
     /// Returns what the checkpoint says about itself.

@@ -131,6 +131,52 @@ fn k_675_dumps_are_the_same_whatever_backend_and_format_wrote_the_snapshot() {
     }
 }
 
+/// Every backend by name, that over RocksDB if it is built.
+fn backends() -> Vec<Arc<dyn BackendFactory>> {
+    vec![
+        Arc::new(backend_hashmap::HashMapBackend),
+        Arc::new(backend_fs::FsBackend),
+        Arc::new(ReferenceBackend),
+        #[cfg(feature = "rocksdb")]
+        Arc::new(backend_rocksdb::RocksDbBackend::new()),
+    ]
+}
+
+#[test]
+fn a_job_moves_between_any_two_backends_by_a_canonical_savepoint_and_dumps_alike() {
+    let (dir, io) = (tempfile::tempdir().unwrap(), runtime());
+    let place = |name: &str| dir.path().join(name);
+    let all = |source: &CheckpointSource| {
+        let mut all = lines(source, &Selection::all(), &io);
+        all.sort();
+        all
+    };
+    for from in backends() {
+        let shop = Shop {
+            factory: Arc::clone(&from),
+            raw_keyed: false,
+            ..Shop::default()
+        };
+        shop.write(&place(from.name()), &io);
+        let written = source(&place(from.name()), &io);
+        let expected = all(&written);
+        assert_eq!(expected.len(), 20 * 9 + 2 * 2 + 2 + 2, "{}", from.name());
+        for to in backends() {
+            let name = format!("{}-{}", from.name(), to.name());
+            let moved = Shop {
+                factory: to,
+                parallelism: 3,
+                feeds: Some(2),
+                raw_keyed: false,
+                ..Shop::default()
+            };
+            moved.restore_and_write(&written, &place(&name), &io);
+            let moved = source(&place(&name), &io);
+            assert_eq!(all(&moved), expected, "{name}");
+        }
+    }
+}
+
 #[test]
 fn an_unknown_format_is_named_with_those_that_are_read() {
     let (dir, io, _) = written(&Shop {
@@ -302,5 +348,94 @@ fn damage_names_object_operator_and_subtask() {
             assert!(error.context("operator").is_some() && error.context("subtask").is_some());
         }
         std::fs::write(&path, &whole).unwrap();
+    }
+}
+
+#[cfg(feature = "parquet")]
+mod parquet_files {
+    use bytes::Bytes;
+    use checkpoint_tools::ParquetRows;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+
+    use super::*;
+
+    /// Dumps the chosen states into a file; the reader of it.
+    fn dumped(
+        source: &CheckpointSource,
+        io: &Runtime,
+        is_chosen: impl Fn(&FoundState<'_>) -> bool,
+    ) -> SerializedFileReader<Bytes> {
+        let states: Vec<_> = source.states().into_iter().filter(is_chosen).collect();
+        let mut selection = Selection::all().without_raw();
+        for state in &states {
+            selection = selection.state(&state.path());
+        }
+        let mut file = Vec::new();
+        let mut rows = ParquetRows::new(&states, &mut file).unwrap();
+        read(source, &selection, io, |item| {
+            if let Item::Entry(entry) = item {
+                rows.entry(&entry)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        rows.finish().unwrap();
+        SerializedFileReader::new(Bytes::from(file)).unwrap()
+    }
+
+    #[test]
+    fn one_state_has_typed_columns_and_nested_values_are_json() {
+        let (_dir, io, source) = written(&Shop::default());
+        let file = dumped(&source, &io, |state| &*state.meta.name == "totals");
+        let mut lines = Vec::new();
+        for row in file.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            let last = (!row.is_null(3).unwrap()).then(|| row.get_string(3).unwrap().clone());
+            let (shop, number) = (row.get_string(0).unwrap(), row.get_uint(1).unwrap());
+            lines.push((shop.clone(), number, row.get_double(2).unwrap(), last));
+        }
+        assert_eq!(lines.len(), 20);
+        lines.sort_by_key(|line| line.1);
+        assert_eq!(lines[0], ("north".into(), 0, 0.5, None));
+        assert_eq!(lines[7], ("south".into(), 7, 7.5, Some("item-7".into())));
+        let schema = file.metadata().file_metadata().schema_descr();
+        let names: Vec<_> = schema
+            .columns()
+            .iter()
+            .map(|c| c.name().to_owned())
+            .collect();
+        assert_eq!(
+            names,
+            ["key.shop", "key.number", "value.amount", "value.last"]
+        );
+
+        let visits = dumped(&source, &io, |state| &*state.meta.name == "visits");
+        let mut second = visits.get_row_iter(None).unwrap().map(Result::unwrap);
+        let second = second.find(|row| row.get_long(2).unwrap() == 1).unwrap();
+        assert!(
+            second
+                .get_string(3)
+                .unwrap()
+                .starts_with("{\"Shop\":{\"city\":")
+        );
+        assert_eq!(second.get_timestamp_millis(4).unwrap(), support::NOW_MS);
+    }
+
+    #[test]
+    fn several_states_share_a_table_and_large_values_begin_row_groups() {
+        let (_dir, io, source) = written(&Shop {
+            customers: 70_000 / 9,
+            ..Shop::default()
+        });
+        let file = dumped(&source, &io, |_| true);
+        assert_eq!(file.metadata().num_row_groups(), 2);
+        let rows = file.metadata().file_metadata().num_rows();
+        assert_eq!(rows, 70_000 / 9 * 9 + 8);
+        let mut kinds = std::collections::BTreeSet::new();
+        for row in file.get_row_iter(None).unwrap() {
+            kinds.insert(row.unwrap().get_string(2).unwrap().clone());
+        }
+        assert_eq!(kinds.len(), 9, "{kinds:?}");
     }
 }

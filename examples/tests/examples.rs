@@ -66,6 +66,19 @@ fn an_operator_is_simulated_through_crashes_and_keeps_its_answer() {
 }
 
 #[test]
+fn a_changed_job_is_checked_against_the_checkpoint_of_the_old_one() {
+    let said = run(env!("CARGO_BIN_EXE_upgrade"));
+    for line in [
+        "of job sums: compatible\n",
+        "    sum (value): migrates: the value widens from u32 to u64\n",
+        "of job sums: incompatible\n",
+        "    sum (value): INCOMPATIBLE: the value can't change from u32 to f64\n",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
+}
+
+#[test]
 fn an_example_has_less_than_60_lines() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin");
     let mut seen = 0;
@@ -75,5 +88,5 @@ fn an_example_has_less_than_60_lines() {
         assert!(lines < 60, "{} has {lines} lines", path.display());
         seen += 1;
     }
-    assert_eq!(seen, 9);
+    assert_eq!(seen, 10);
 }

@@ -222,7 +222,7 @@ pub(crate) struct RunArgs {
 #[command(after_help = "\
 The job counts the flights that left New York in January 2013 by carrier and day. Its process is killed with SIGKILL twice,
 each time after a checkpoint, and started again from the last one. The last line begins with `identical:` when the rows are
-those of a run that nobody interrupted, none lost and none twice (exit code 0), or with `different:` (exit code 1).
+those of a run that nobody interrupted, none lost and none twice (exit code 0), or with `different:` (exit code 7).
 
 Examples:
   holdfast demo
@@ -281,6 +281,9 @@ pub(crate) struct ShowArgs {
     /// List every object
     #[arg(long)]
     pub(crate) objects: bool,
+    /// A folder outside that --verify may read, such as that of a job whose checkpoint was claimed; repeatable
+    #[arg(long, alias = "root", value_name = "URL", requires = "verify")]
+    pub(crate) allow_root: Vec<String>,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
 }

@@ -10,7 +10,7 @@ use crate::terminal;
 pub(crate) enum Exit {
     /// It failed while it ran.
     Failed = 1,
-    /// The command line or the configuration is wrong; nothing was begun.
+    /// The command line, the configuration or a row is wrong, or what is asked for can't be done.
     Usage = 2,
     /// A checkpoint is damaged.
     Damaged = 3,
@@ -20,6 +20,10 @@ pub(crate) enum Exit {
     NoAnswer = 5,
     /// Nothing was deleted, since a job runs in the folder, or may run there.
     Running = 6,
+    /// What was compared differs.
+    Different = 7,
+    /// A state holds nothing of the key that was asked for.
+    Nothing = 8,
     /// A newer attempt of the job has taken over.
     Fenced = 77,
     /// Ctrl-C, `holdfast cancel`, or SIGTERM when nothing could be kept.
@@ -31,12 +35,16 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done; or the job was stopped, by SIGTERM or `holdfast stop`, with all that it had read in a checkpoint
   1    failed while running
-  2    wrong arguments or configuration; nothing was begun
+  2    wrong arguments, rows or configuration, nothing under that path, or something that can't be done with it;
+       a new checkpoint's folder may have been begun, nothing else was
   3    a checkpoint is damaged
   4    the job that was asked does not run, or ended before it answered
   5    the job that was asked did not answer in time
   6    nothing was deleted, since the job runs, or nobody can tell that it does not
+  7    what was compared differs (diff, demo)
+  8    the state holds nothing of the key (get)
   77   a newer run of the job has taken over
+  101  a fault of the program itself: please report it
   130  interrupted by Ctrl-C or `holdfast cancel`, or by SIGTERM with nothing kept";
 
 /// Why a command did not succeed: one line and an exit code.
@@ -63,6 +71,16 @@ impl Failure {
         Self { exit, line: None }
     }
 
+    /// As `From`, for commands whose `--allow-root` says what else they may read.
+    pub(crate) fn of_roots(error: Error) -> Self {
+        let is_unnamed = error.kind() == ErrorKind::Config && error.context("root").is_some();
+        let mut failure = Self::from(error);
+        if let (true, Some(line)) = (is_unnamed, &mut failure.line) {
+            line.push_str("; name it with --allow-root");
+        }
+        failure
+    }
+
     pub(crate) fn new(exit: Exit, line: impl Into<String>) -> Self {
         Self {
             exit,
@@ -76,7 +94,6 @@ impl Failure {
     }
 
     /// Returns the exit code.
-    #[cfg(test)]
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }
@@ -93,7 +110,11 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = match error.kind() {
-            ErrorKind::Config | ErrorKind::InvalidArgument | ErrorKind::NotFound => Exit::Usage,
+            ErrorKind::Config
+            | ErrorKind::InvalidArgument
+            | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::Unsupported => Exit::Usage,
             ErrorKind::Corrupt => Exit::Damaged,
             ErrorKind::Fenced => Exit::Fenced,
             _ => Exit::Failed,

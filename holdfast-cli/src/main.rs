@@ -12,6 +12,7 @@
 //! | `upkeep` | verifying, cleaning up and copying checkpoints |
 //! | `contents` | what is in a checkpoint, entry by entry: reading and changing it |
 //! | `stores` | options of stores, for the commands above |
+//! | `interruption` | signals that end work, and what goes with it |
 //! | `progress` | how far long work has come |
 //! | `manual` | completions for shells, man pages |
 //! | `failure` | errors as one line, and exit codes |
@@ -24,6 +25,7 @@ mod failure;
 mod flights;
 mod input;
 mod inspect;
+mod interruption;
 mod logging;
 mod manual;
 mod operate;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Some(cli) => dispatch(cli),
         None => Ok(()),
     });
+    interruption::clean_up();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

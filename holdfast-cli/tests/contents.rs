@@ -102,7 +102,7 @@ fn entries_of_a_job_that_the_program_does_not_know_are_dumped_and_looked_up() {
             "totals",
             r#"{"shop":"south","number":8}"#,
         ],
-        1,
+        8,
     );
     assert!(line.contains("nothing of key"), "{line}");
 
@@ -315,7 +315,7 @@ fn checkpoints_are_converted_rescaled_edited_and_compared_and_the_old_one_stays(
         .current_dir(place.dir.path())
         .output()
         .unwrap();
-    assert_eq!(differs.status.code(), Some(1));
+    assert_eq!(differs.status.code(), Some(7));
     let line: Value = serde_json::from_slice(&differs.stdout).unwrap();
     assert_eq!(
         (&line["change"], &line["after"]["amount"]),
@@ -455,6 +455,89 @@ fn an_edit_says_what_it_removed_and_a_bootstrap_what_it_can_t_take() {
         arguments[place_of + 1] = value;
         let line = place.fails(&arguments, 2);
         assert!(line.contains(told), "{option} {value:?}: {line}");
+    }
+}
+
+#[test]
+fn dump_writes_to_what_it_is_told_to_and_replaces_nothing_but_files() {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    let place = Place::new();
+    let all = place.ok(&["dump", "savepoint"]);
+    assert_eq!(place.ok(&["dump", "savepoint", "--output", "-"]), all);
+    assert!(!place.path("-").exists());
+
+    let pipe = place.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let mut child = holdfast(&["dump", "savepoint", "--output", "pipe"])
+        .current_dir(place.dir.path())
+        .spawn()
+        .unwrap();
+    assert_eq!(std::fs::read_to_string(&pipe).unwrap(), all);
+    assert!(child.wait().unwrap().success());
+    let still = std::fs::symlink_metadata(&pipe).unwrap();
+    assert!(still.file_type().is_fifo());
+
+    std::fs::write(place.path("rows"), "old").unwrap();
+    let mode = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(place.path("rows"), mode).unwrap();
+    symlink("rows", place.path("link")).unwrap();
+    place.ok(&["dump", "savepoint", "--output", "link"]);
+    assert!(
+        std::fs::symlink_metadata(place.path("link"))
+            .unwrap()
+            .is_symlink()
+    );
+    assert_eq!(std::fs::read_to_string(place.path("rows")).unwrap(), all);
+    let mode = std::fs::metadata(place.path("rows")).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o640);
+}
+
+#[test]
+fn a_signal_ends_work_that_waits_for_rows_and_nothing_is_left_of_it() {
+    let place = Place::new();
+    let mut child = holdfast(&["bootstrap", "-", "--like", "savepoint", "--to", "new"])
+        .args(["--local-dir", "aside"])
+        .current_dir(place.dir.path())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let aside = place.path("aside");
+    let begun = || std::fs::read_dir(&aside).is_ok_and(|mut found| found.next().is_some());
+    support::wait_until("it has put something aside", begun);
+    let pid = i32::try_from(child.id()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    // The standard input stays open until the program has ended.
+    let input = child.stdin.take();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(input);
+    let left = std::fs::read_dir(&aside).unwrap().count();
+    assert_eq!(left, 0);
+    assert!(!place.path("new/_metadata").exists());
+}
+
+#[test]
+fn what_could_not_be_found_out_is_no_difference() {
+    let place = Place::new();
+    place.fails(&["diff", "savepoint", "nowhere"], 2);
+    place.ok(&["diff", "savepoint", "savepoint"]);
+    let raw = Shop::default();
+    raw.write(&place.path("raw"), &shop::runtime());
+    let output = holdfast(&["diff", "savepoint", "raw"])
+        .current_dir(place.dir.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("operator orders has other raw keyed bytes"),
+        "{told}"
+    );
+    if !cfg!(feature = "parquet") {
+        let line = place.fails(&["dump", "savepoint", "--format", "parquet"], 2);
+        assert!(line.contains("feature \"parquet\""), "{line}");
     }
 }
 

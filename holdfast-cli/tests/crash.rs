@@ -295,7 +295,7 @@ fn a_replayed_record_that_is_lost_ends_the_demo_with_different() {
     let told = text(&output.stdout);
     assert_eq!(
         output.status.code(),
-        Some(1),
+        Some(7),
         "{told}{}",
         text(&output.stderr)
     );

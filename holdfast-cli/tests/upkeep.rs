@@ -236,6 +236,20 @@ fn gc_deletes_nothing_where_a_checkpoint_can_t_be_read() {
 }
 
 #[test]
+fn gc_tells_of_every_job_though_one_of_them_can_t_be_cleaned_up() {
+    let left = Left::new();
+    let job = left.path("checkpoints/zzz");
+    std::fs::create_dir_all(job.join("chk-1")).unwrap();
+    std::fs::write(job.join("attempts"), "no folder").unwrap();
+    let output = run(&["gc", arg(&left.path("checkpoints")), "--json"]);
+    assert_ne!(output.status.code(), Some(0));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["jobs"][0]["job"], "flights", "{told}");
+    let failed = told["failed"][0]["path"].as_str().unwrap();
+    assert!(failed.ends_with("zzz"), "{told}");
+}
+
+#[test]
 fn a_copied_checkpoint_restores_without_what_it_was_copied_from() {
     let left = Left::new();
     let copy = left.path("backup/flights");

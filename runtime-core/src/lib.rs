@@ -14,6 +14,7 @@
 //! | [`task`] | the checkpoint procedure of a subtask |
 //! | [`coordinator`] | when checkpoints begin, complete and end: a pure state machine |
 //! | [`restart`] | what follows a failure |
+//! | [`compat`] | whether a job can start from a checkpoint of an older program |
 //! | [`assign`] | who gets which part of a checkpoint |
 //! | [`execution`] | threads, the loop around the coordinator, and a driver for tests |
 pub mod alignment;
@@ -21,6 +22,7 @@ pub mod assign;
 mod backends;
 mod chain;
 pub mod channel;
+pub mod compat;
 pub mod config;
 pub mod coordinator;
 pub mod execution;
@@ -41,6 +43,7 @@ pub mod task;
 pub mod testing;
 
 pub use backends::register_backends;
+pub use compat::{CompatReport, check_compat};
 pub use config::CheckpointMode;
 pub use execution::{
     CheckpointStore, ExecutionSettings, FolderCheckpoints, JobEvent, JobEvents, JobOutcome,

@@ -12,6 +12,7 @@ use checkpoint_storage::{
     OperatorMetadata, RawSection, StoreRoot, StreamOptions, SubtaskMetadata, TokioExecutor,
     UuidSource,
 };
+use checkpoint_tools::CheckpointSource;
 use managed_state::keyed::{
     At, KeyedContext, KeyedStates, ListState, MapState, ReducingState, SortedMapState, Timers,
     ValueState,
@@ -21,9 +22,9 @@ use state_api::access::{ListAccess, MapAccess, MergeAccess, ValueAccess};
 use state_api::{
     Attempt, BackendContext, BackendFactory, CheckpointId, CheckpointStorage, CodecKind,
     GroupExtent, HashId, JobId, KeyGroup, KeyGroupOffsets, KeyGroupsHandle, ManualClock,
-    MaxParallelism, Opaque, OpaqueType, OperatorSnapshot, OperatorUid, PersistContext, Result,
-    SnapshotKind, SnapshotRequest, StateHandle, StateKey, StateOptions, StateType, Subtask,
-    TtlConfig,
+    MaxParallelism, Opaque, OpaqueType, OperatorSnapshot, OperatorUid, PersistContext,
+    RestoreContext, Result, SnapshotKind, SnapshotRequest, StateHandle, StateKey, StateOptions,
+    StateType, Subtask, TtlConfig,
 };
 use tokio::runtime::Runtime;
 
@@ -135,7 +136,9 @@ pub(crate) fn fill(at: &mut At<'_, Customer>, on: Tokens, number: u32) -> Result
 /// How the job runs.
 pub(crate) struct Shop {
     pub(crate) factory: Arc<dyn BackendFactory>,
+    /// Subtasks of the operator with keys; the other one has as many, unless [`feeds`](Self::feeds) says how many.
     pub(crate) parallelism: u32,
+    pub(crate) feeds: Option<u32>,
     pub(crate) max_parallelism: u32,
     pub(crate) customers: u32,
     pub(crate) kind: SnapshotKind,
@@ -148,6 +151,7 @@ impl Default for Shop {
         Self {
             factory: Arc::new(backend_hashmap::HashMapBackend),
             parallelism: 2,
+            feeds: None,
             max_parallelism: 16,
             customers: 20,
             kind: SnapshotKind::CanonicalSavepoint,
@@ -184,15 +188,33 @@ pub(crate) fn context(max: u32, subtask: Subtask, dir: &Path) -> (BackendContext
 }
 
 impl Shop {
+    fn feeds(&self) -> u32 {
+        self.feeds.unwrap_or(self.parallelism)
+    }
+
     /// Writes a savepoint of the job into a new folder.
     pub(crate) fn write(&self, folder: &Path, io: &Runtime) {
+        self.write_from(None, folder, io);
+    }
+
+    /// Restores the job from a savepoint, with as many subtasks for the operator without keys, and writes another one.
+    pub(crate) fn restore_and_write(&self, from: &CheckpointSource, folder: &Path, io: &Runtime) {
+        self.write_from(Some(from), folder, io);
+    }
+
+    fn write_from(&self, from: Option<&CheckpointSource>, folder: &Path, io: &Runtime) {
         let root = StoreRoot::local(folder, io.handle().clone()).unwrap();
-        let metadata = io.block_on(self.metadata(&root, io));
+        let metadata = io.block_on(self.metadata(from, &root, io));
         let published = root.publish(METADATA_NAME, metadata.encode().unwrap());
         io.block_on(published).unwrap();
     }
 
-    async fn metadata(&self, root: &StoreRoot, io: &Runtime) -> CheckpointMetadata {
+    async fn metadata(
+        &self,
+        from: Option<&CheckpointSource>,
+        root: &StoreRoot,
+        io: &Runtime,
+    ) -> CheckpointMetadata {
         let storage: Arc<dyn CheckpointStorage> = Arc::new(ObjectCheckpointStorage::with_layout(
             root.clone(),
             Layout::SelfContained,
@@ -216,7 +238,18 @@ impl Shop {
             bytes: "kept".into(),
         }];
         let uid = OperatorUid::new("feed").unwrap();
-        let mut feed = OperatorMetadata::new(uid, self.parallelism, max, HashId::default());
+        let mut feed = OperatorMetadata::new(uid, self.feeds(), max, HashId::default());
+        let restoring = from.map(|from| RestoreContext {
+            storage: Arc::clone(from.storage()),
+            executor: executor.clone(),
+        });
+        let old = |uid: &str| {
+            let operator = from.and_then(|from| from.metadata().operator(uid));
+            operator.map_or(&[][..], |operator| &operator.subtasks)
+        };
+        let handles = old("orders").iter();
+        let handles = handles.flat_map(|subtask| subtask.snapshot.managed_keyed.clone());
+        let handles: Vec<_> = handles.collect();
         let dir = tempfile::tempdir().unwrap();
         for index in 0..self.parallelism {
             let subtask = Subtask {
@@ -227,8 +260,12 @@ impl Shop {
             let range = keyed.range;
             let backend = self.factory.create(&backend).unwrap();
             let mut states = KeyedStates::new(backend, keyed).unwrap();
+            if let Some(cx) = &restoring {
+                states.restore(&handles, cx).await.unwrap();
+            }
             let tokens = register(&mut states).unwrap();
-            for number in 0..self.customers {
+            let new = if from.is_none() { self.customers } else { 0 };
+            for number in 0..new {
                 let key = customer(number);
                 if range.contains(states.hash(&key).group()) {
                     fill(&mut states.at(&key), tokens, number).unwrap();
@@ -252,18 +289,25 @@ impl Shop {
                 }];
             }
             orders.subtasks.push(SubtaskMetadata::new(index, snapshot));
-
+        }
+        for index in 0..self.feeds() {
             let mut states = OperatorStates::new();
+            if let Some(cx) = &restoring {
+                let own = &old("feed")[index as usize].snapshot.managed_operator;
+                states.restore(own, cx).await.unwrap();
+            }
             let offsets = states.list::<u64>("offsets").unwrap();
             let seen = states.union_list::<String>("seen").unwrap();
             let rates = states.broadcast::<String, f64>("rates").unwrap();
-            let list = states.elements_mut(offsets).unwrap();
-            list.extend([u64::from(index) * 10, u64::from(index) * 10 + 1]);
-            let list = states.elements_mut(seen).unwrap();
-            list.push(format!("by {index}"));
-            let map = states.entries_mut(rates).unwrap();
-            map.insert("EUR".into(), 1.0);
-            map.insert("USD".into(), 0.9);
+            if from.is_none() {
+                let list = states.elements_mut(offsets).unwrap();
+                list.extend([u64::from(index) * 10, u64::from(index) * 10 + 1]);
+                let list = states.elements_mut(seen).unwrap();
+                list.push(format!("by {index}"));
+                let map = states.entries_mut(rates).unwrap();
+                map.insert("EUR".into(), 1.0);
+                map.insert("USD".into(), 0.9);
+            }
             let operator = states.snapshot(&request).unwrap();
             let handle = operator.persist(persisting()).await.unwrap();
             feed.subtasks.push(SubtaskMetadata::new(

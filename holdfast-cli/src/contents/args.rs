@@ -12,7 +12,7 @@ pub(crate) struct SourceArgs {
     /// Folder of the checkpoint, its _metadata, or a job's folder for its latest checkpoint
     pub(crate) checkpoint: String,
     /// Read objects in this folder of another job too; repeatable (show names them as roots)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, alias = "root", value_name = "URL")]
     pub(crate) allow_root: Vec<String>,
     /// Folder for what is put aside while it is read [default: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
@@ -21,7 +21,18 @@ pub(crate) struct SourceArgs {
     pub(crate) stores: StoreArgs,
 }
 
-/// How entries are written.
+/// How entries are written by `dump`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpRows {
+    /// One JSON object a line
+    Jsonl,
+    /// A table with a head; of one state, a column for each field of its structs
+    Csv,
+    /// The same table as a Parquet file, with typed columns (in a program built with the feature parquet)
+    Parquet,
+}
+
+/// How entries are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rows {
     /// One JSON object a line
@@ -53,8 +64,9 @@ pub(crate) struct DumpArgs {
     pub(crate) state: Vec<String>,
     /// How entries are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "jsonl")]
-    pub(crate) format: Rows,
-    /// File for the entries, which appears when all of them are in it [default: the standard output]
+    pub(crate) format: DumpRows,
+    /// File for the entries, which appears, or is replaced, when all of them are in it; a pipe or a device is written to
+    /// [default: the standard output, which `-` is too]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Stop after so many entries
@@ -69,7 +81,7 @@ Examples:
   holdfast get checkpoints/flights delays/window AA --namespace '{{\"start\":0,\"end\":86400000}}' --json
   holdfast get checkpoints/orders baskets '{{\"customer\":7,\"shop\":\"north\"}}' --map-key apples
 
-KEY, namespace and map key are JSON, as dump writes them; a string may stand without quotes. The exit code is 1 when the state
+KEY, namespace and map key are JSON, as dump writes them; a string may stand without quotes. The exit code is 8 when the state
 holds nothing of the key.
 
 {EXIT_CODES}"))]
@@ -111,8 +123,9 @@ Examples:
   holdfast diff checkpoints/flights/chk-12 checkpoints/flights/chk-13
   holdfast diff chk-12 savepoints/savepoint-… --entries | head
 
-Backend, parallelism and number of key groups make no difference. A list is one entry. The exit code is 0 when nothing differs, and
-1 when something does.
+Backend, parallelism and number of key groups make no difference. A list is one entry. Of raw bytes and records in flight it is told
+whether they are other bytes. The exit code is 0 when nothing differs, and
+7 when something does.
 
 {EXIT_CODES}"))]
 pub(crate) struct DiffArgs {

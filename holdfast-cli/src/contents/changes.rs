@@ -7,7 +7,7 @@ use serde_json::json;
 use state_api::{Attempt, MaxParallelism, Result};
 
 use super::args::{ConvertArgs, EditArgs, RescaleArgs, TargetArgs};
-use super::opened::{interruptible, open};
+use super::opened::{interruptible, judged, open};
 use super::row_file::{RawRows, json_rows, length};
 use super::steps::Steps;
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ pub(crate) fn run_convert(args: &ConvertArgs) -> std::result::Result<(), Failure
         let access = args.source.stores.access(io.handle())?;
         let source = open(&args.source, &access, &progress).await?;
         let (target, path) = begin_beside(&args.target, &source, &access).await?;
-        let metadata = convert(&source, target).await?;
+        let metadata = judged(&source, convert(&source, target).await).await?;
         progress.clear();
         written(&metadata, &path, args.target.json, json!({}), "")
     })
@@ -92,7 +92,8 @@ pub(crate) fn run_rescale(args: &RescaleArgs) -> std::result::Result<(), Failure
         let access = args.source.stores.access(io.handle())?;
         let source = open(&args.source, &access, &progress).await?;
         let (target, path) = begin_beside(&args.target, &source, &access).await?;
-        let (metadata, report) = rescale(&source, target, now).await?;
+        let done = rescale(&source, target, now).await;
+        let (metadata, report) = judged(&source, done).await?;
         progress.clear();
         let more = json!({ "operators": report.iter().map(rescaled_json).collect::<Vec<_>>() });
         let table = rescaled_table(&report);

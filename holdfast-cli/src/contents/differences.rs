@@ -1,24 +1,24 @@
-use checkpoint_tools::{DiffOptions, Difference, StateDiff, diff};
+use checkpoint_tools::{DiffOptions, Difference, RawDifference, StateDiff, diff, raw_differences};
 use serde_json::json;
 use state_api::{Error, Value};
 use std::io::{BufWriter, Write};
 
 use super::args::{DiffArgs, SourceArgs};
 use super::dump::has_gone;
-use super::opened::{interruptible, open};
+use super::opened::{interruptible, judged, open};
 use super::steps::Steps;
 use crate::failure::{Exit, Failure};
 use crate::inspect::{Table, io_runtime};
 use crate::terminal::{self, grouped};
 
-/// Compares two checkpoints; exit code 1 says that something differs.
+/// Compares two checkpoints; exit code 7 says that something differs.
 ///
 /// # Errors
 /// When one of them can't be read.
 pub(crate) fn run_diff(args: &DiffArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
     let progress = Steps::beside_rows(args.entries);
-    let states = interruptible(&io, &progress, async {
+    let (states, raw) = interruptible(&io, &progress, async {
         let access = args.source.stores.access(io.handle())?;
         let before = open(&args.source, &access, &progress).await?;
         let other = SourceArgs {
@@ -47,20 +47,37 @@ pub(crate) fn run_diff(args: &DiffArgs) -> Result<(), Failure> {
             Ok(states)
         });
         match compared {
-            Err(error) if has_gone(&error) => Err(Failure::silent(Exit::Failed)),
-            compared => Ok(compared?),
+            // Only what differs is written, so something does.
+            Err(error) if has_gone(&error) => Err(Failure::silent(Exit::Different)),
+            compared => {
+                let compared = match compared {
+                    Err(error) => Err(before.judged(error).await),
+                    compared => compared,
+                };
+                let compared = judged(&after, compared).await?;
+                Ok((compared, raw_differences(&before, &after)))
+            }
         }
     })?;
     if args.json {
-        let all: Vec<_> = states.iter().map(state_json).collect();
+        let all = states.iter().map(state_json);
+        let all: Vec<_> = all.chain(raw.iter().map(raw_json)).collect();
         terminal::print(&format!("{}\n", serde_json::Value::Array(all)))?;
     } else if !args.entries {
         terminal::print(&table(&states))?;
     }
-    if states.iter().all(StateDiff::is_same) {
+    if !args.json {
+        for raw in &raw {
+            terminal::say(&format!(
+                "note: operator {} has other {} bytes, which only the job can read",
+                raw.operator, raw.kind
+            ));
+        }
+    }
+    if states.iter().all(StateDiff::is_same) && raw.is_empty() {
         Ok(())
     } else {
-        Err(Failure::silent(Exit::Failed))
+        Err(Failure::silent(Exit::Different))
     }
 }
 
@@ -76,6 +93,15 @@ fn state_json(state: &StateDiff) -> serde_json::Value {
         "removed": state.removed,
         "changed": state.changed,
         "same": state.same,
+    })
+}
+
+fn raw_json(raw: &RawDifference) -> serde_json::Value {
+    json!({
+        "operator": raw.operator.as_str(),
+        "raw": raw.kind.as_str(),
+        "in_first": raw.is_in.0,
+        "in_second": raw.is_in.1,
     })
 }
 

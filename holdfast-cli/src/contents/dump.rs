@@ -1,13 +1,12 @@
-use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 
 use checkpoint_tools::{CheckpointSource, CsvRows, FoundState, Item, Selection, item_json};
 use state_api::{Error, Result};
 
-use super::args::{DumpArgs, Rows};
-use super::opened::{interruptible, open};
+use super::args::{DumpArgs, DumpRows};
+use super::opened::{interruptible, judged, open};
+use super::output::{Output, is_stdout};
 use super::steps::Steps;
 use crate::failure::Failure;
 use crate::inspect::io_runtime;
@@ -18,7 +17,8 @@ use crate::inspect::io_runtime;
 /// When there is no such checkpoint or state, it is damaged, or the entries can't be written. A reader that has gone is none.
 pub(crate) fn dump(args: &DumpArgs) -> std::result::Result<(), Failure> {
     let io = io_runtime()?;
-    let progress = Steps::beside_rows(args.output.is_none());
+    let is_printed = args.output.as_deref().is_none_or(is_stdout);
+    let progress = Steps::beside_rows(is_printed);
     interruptible(&io, &progress, async {
         let access = args.source.stores.access(io.handle())?;
         let source = open(&args.source, &access, &progress).await?;
@@ -30,18 +30,19 @@ pub(crate) fn dump(args: &DumpArgs) -> std::result::Result<(), Failure> {
             selection = selection.state(name);
         }
         selection.check(&source)?;
-        match &args.output {
-            None => {
-                let out = BufWriter::new(std::io::stdout().lock());
-                match write_entries(&source, &selection, args, out).await {
-                    Err(error) if has_gone(&error) => Ok(()),
-                    done => Ok(done?),
-                }
+        let output = Output::open(args.output.as_deref())?;
+        let out = BufWriter::new(output.file());
+        match write_entries(&source, &selection, args, out).await {
+            Err(error) if has_gone(&error) && !output.is_new() => Ok(()),
+            // Where the reading had come to when the disk was full says nothing.
+            Err(error) if error.message() == UNWRITTEN => {
+                let cause = std::error::Error::source(&error);
+                let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+                Err(Failure::failed(format!("{UNWRITTEN}{cause}")))
             }
-            Some(path) => {
-                let file = NewFile::create(path)?;
-                write_entries(&source, &selection, args, BufWriter::new(&file.file)).await?;
-                Ok(file.complete()?)
+            done => {
+                judged(&source, done).await?;
+                Ok(output.complete()?)
             }
         }
     })
@@ -59,15 +60,17 @@ pub(super) fn has_gone(error: &Error) -> bool {
     false
 }
 
-fn unwritten(error: std::io::Error) -> Error {
-    Error::retryable("entries can't be written").caused_by(error)
+const UNWRITTEN: &str = "entries can't be written";
+
+pub(super) fn unwritten(error: std::io::Error) -> Error {
+    Error::retryable(UNWRITTEN).caused_by(error)
 }
 
 async fn write_entries(
     source: &CheckpointSource,
     selection: &Selection,
     args: &DumpArgs,
-    mut out: impl Write,
+    mut out: impl Write + Send,
 ) -> Result<()> {
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut counted = |take: &mut dyn FnMut() -> Result<()>| {
@@ -82,8 +85,15 @@ async fn write_entries(
             ControlFlow::Continue(())
         })
     };
+    let all = source.states();
+    let chosen = all
+        .into_iter()
+        .filter(|state| selection.has_state(state.operator.uid.as_str(), &state.meta.name));
+    let states: Vec<FoundState<'_>> = chosen.collect();
+    // Raw bytes are no rows of a table.
+    let tabular = selection.clone().without_raw();
     match args.format {
-        Rows::Jsonl => {
+        DumpRows::Jsonl => {
             source
                 .entries(selection, &mut |item| {
                     counted(&mut || {
@@ -95,64 +105,30 @@ async fn write_entries(
                 .await?;
             out.flush().map_err(unwritten)
         }
-        Rows::Csv => {
-            let all = source.states();
-            let chosen = all
-                .into_iter()
-                .filter(|state| selection.has_state(state.operator.uid.as_str(), &state.meta.name));
-            let states: Vec<FoundState<'_>> = chosen.collect();
+        DumpRows::Csv => {
             let mut rows = CsvRows::new(&states, out)?;
-            // Raw bytes are no rows of a table.
-            let selection = selection.clone().without_raw();
             source
-                .entries(&selection, &mut |item| match item {
+                .entries(&tabular, &mut |item| match item {
                     Item::Entry(entry) => counted(&mut || rows.entry(&entry)),
                     Item::Raw(_) => Ok(ControlFlow::Continue(())),
                 })
                 .await?;
             rows.finish()
         }
-    }
-}
-
-/// A file that appears when it is complete, and not at all otherwise.
-pub(super) struct NewFile {
-    path: PathBuf,
-    file: tempfile::NamedTempFile,
-}
-
-impl NewFile {
-    pub(super) fn create(path: &Path) -> Result<Self> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let file = tempfile::Builder::new()
-            .prefix(".holdfast-dump-")
-            .tempfile_in(folder)
-            .map_err(|e| {
-                Error::config("the file can't be made")
-                    .with("path", path.display())
-                    .caused_by(e)
-            })?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-        })
-    }
-
-    pub(super) fn complete(self) -> Result<()> {
-        let shown = self.path.display().to_string();
-        let failed = |error: std::io::Error| {
-            Error::retryable("the file can't be written")
-                .with("path", &shown)
-                .caused_by(error)
-        };
-        let file: &File = self.file.as_file();
-        file.sync_all().map_err(failed)?;
-        self.file
-            .persist(&self.path)
-            .map_err(|e| failed(e.error))
-            .map(drop)
+        #[cfg(feature = "parquet")]
+        DumpRows::Parquet => {
+            let mut rows = checkpoint_tools::ParquetRows::new(&states, out)?;
+            source
+                .entries(&tabular, &mut |item| match item {
+                    Item::Entry(entry) => counted(&mut || rows.entry(&entry)),
+                    Item::Raw(_) => Ok(ControlFlow::Continue(())),
+                })
+                .await?;
+            rows.finish()
+        }
+        #[cfg(not(feature = "parquet"))]
+        DumpRows::Parquet => Err(Error::config(
+            "this program can't write Parquet: build it with the feature \"parquet\"",
+        )),
     }
 }

@@ -1,8 +1,11 @@
+use std::io::{BufWriter, Write};
+
 use checkpoint_tools::{Entry, KeyQuery, entry_json};
 use state_api::Value;
 
 use super::args::GetArgs;
-use super::opened::{interruptible, open};
+use super::dump::{has_gone, unwritten};
+use super::opened::{interruptible, judged, open};
 use super::steps::Steps;
 use crate::date::time_text;
 use crate::failure::{Exit, Failure};
@@ -31,11 +34,23 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
             query = query.map_key(&state, text)?;
         }
         let mut found = Found::default();
+        let mut out = BufWriter::new(std::io::stdout().lock());
         let take = &mut |entry: Entry| {
-            found.take(entry, args.json);
+            found.count += 1;
+            if args.json {
+                return writeln!(out, "{}", entry_json(&entry)).map_err(unwritten);
+            }
+            if found.entries.len() < SHOWN {
+                found.entries.push(entry);
+            }
             Ok(())
         };
-        source.lookup(&state, &query, take).await?;
+        let looked_up = source.lookup(&state, &query, take).await;
+        match looked_up.and_then(|()| out.flush().map_err(unwritten)) {
+            Err(error) if has_gone(&error) => return Ok(()),
+            done => judged(&source, done).await?,
+        }
+        drop(out);
         if found.count == 0 {
             let line = format!(
                 "state {} of checkpoint {} has nothing of key {}",
@@ -43,34 +58,23 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
                 source.metadata().checkpoint,
                 query.key().to_json_string()
             );
-            return Err(Failure::new(Exit::Failed, line));
+            return Err(Failure::new(Exit::Nothing, line));
         }
-        terminal::print(&found.text(args.json))
+        if args.json {
+            return Ok(());
+        }
+        terminal::print(&found.text())
     })
 }
 
 #[derive(Default)]
 struct Found {
     count: usize,
-    lines: String,
     entries: Vec<Entry>,
 }
 
 impl Found {
-    fn take(&mut self, entry: Entry, json: bool) {
-        self.count += 1;
-        if json {
-            self.lines.push_str(&entry_json(&entry));
-            self.lines.push('\n');
-        } else if self.entries.len() < SHOWN {
-            self.entries.push(entry);
-        }
-    }
-
-    fn text(self, json: bool) -> String {
-        if json {
-            return self.lines;
-        }
+    fn text(self) -> String {
         let columns: [(&str, Column); 6] = [
             ("namespace", |e| shown(e.namespace.as_ref())),
             ("map key", |e| shown(e.map_key.as_ref())),

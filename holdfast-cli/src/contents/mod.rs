@@ -6,6 +6,7 @@ mod differences;
 mod dump;
 mod get;
 mod opened;
+mod output;
 mod row_file;
 mod steps;
 

@@ -6,12 +6,13 @@ use checkpoint_storage::{StoreAccess, StoreRoot};
 #[cfg(feature = "rocksdb")]
 use checkpoint_tools::StoreFormat;
 use checkpoint_tools::{ChangesFormat, CheckpointSource, Formats, Toolbox};
-use state_api::Result;
+use state_api::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
 
 use super::args::SourceArgs;
 use super::steps::Steps;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::interruption::{goes_at_the_end, until_interrupted};
 
 /// Returns what reads and writes checkpoints, with every format that this program was built with.
 pub(crate) fn toolbox(
@@ -19,8 +20,18 @@ pub(crate) fn toolbox(
     local_dir: Option<&std::path::Path>,
     progress: &Arc<Steps>,
 ) -> Result<Toolbox> {
-    let local_dir = local_dir.map_or_else(std::env::temp_dir, ToOwned::to_owned);
-    let mut toolbox = Toolbox::new(io.clone(), local_dir);
+    let above = local_dir.map_or_else(std::env::temp_dir, ToOwned::to_owned);
+    let unmade = |error: std::io::Error| {
+        Error::config("no folder can be made for what is put aside")
+            .with("path", above.display())
+            .caused_by(error)
+    };
+    std::fs::create_dir_all(&above).map_err(unmade)?;
+    let mut own = tempfile::Builder::new();
+    let own = own.prefix("holdfast-tools-").tempdir_in(&above);
+    let own = own.map_err(unmade)?.keep();
+    goes_at_the_end(&own);
+    let mut toolbox = Toolbox::new(io.clone(), own);
     toolbox.formats = formats()?;
     toolbox.progress = Arc::<Steps>::clone(progress);
     Ok(toolbox)
@@ -64,19 +75,24 @@ pub(crate) async fn open(
     Ok(CheckpointSource::new(found, roots, toolbox))
 }
 
-/// Runs work until it is done or Ctrl-C is pressed; then it is dropped, and what it had begun is cleaned up by the drop.
+/// Says of what failed whether the checkpoint is damaged, or was deleted while it was read.
+pub(crate) async fn judged<T>(
+    source: &CheckpointSource,
+    done: Result<T>,
+) -> std::result::Result<T, Failure> {
+    match done {
+        Ok(done) => Ok(done),
+        Err(error) => Err(Failure::of_roots(source.judged(error).await)),
+    }
+}
+
+/// Runs work until it is done or the program is to end; then it is dropped, and what it had begun is cleaned up by the drop.
 pub(crate) fn interruptible<T>(
     io: &Runtime,
     progress: &Steps,
     work: impl Future<Output = std::result::Result<T, Failure>>,
 ) -> std::result::Result<T, Failure> {
-    let done = io.block_on(async {
-        tokio::select! {
-            biased;
-            done = work => done,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),
-        }
-    });
+    let done = until_interrupted(io, "interrupted", work);
     progress.clear();
     done
 }

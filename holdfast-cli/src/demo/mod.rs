@@ -370,7 +370,7 @@ impl<'a> Demo<'a> {
             self.screen.line(&format!("identical: {told}"))
         } else {
             self.screen.line(&format!("different: {told}"))?;
-            Err(Failure::silent(Exit::Failed))
+            Err(Failure::silent(Exit::Different))
         }
     }
 }

@@ -1,4 +1,4 @@
-use checkpoint_storage::{OperatorMetadata, StoredCheckpoint, VerifyReport, verify};
+use checkpoint_storage::{OperatorMetadata, StoreRoot, StoredCheckpoint, VerifyReport, verify};
 use state_api::{SnapshotKind, StateHandle};
 
 use super::broadcast::BroadcastCounts;
@@ -21,9 +21,14 @@ use crate::terminal::{self, bytes, counted, grouped};
 pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
     let access = args.stores.access(io.handle())?;
-    let found = io.block_on(find(&args.checkpoint, access))?;
+    let found = io.block_on(find(&args.checkpoint, access.clone()))?;
     let report = match args.verify {
-        true => Some(io.block_on(verify(&found, []))?),
+        true => {
+            let roots = args.allow_root.iter();
+            let roots = roots.map(|url| StoreRoot::open(url, access.clone()));
+            let roots = roots.collect::<Result<Vec<_>, _>>()?;
+            Some(io.block_on(verify(&found, roots))?)
+        }
         false => None,
     };
     let counts = io.block_on(broadcast::counts(&found));

@@ -27,7 +27,7 @@ pub(crate) struct VerifyArgs {
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
     /// A folder outside that a checkpoint may refer to, such as that of a job whose checkpoint was claimed; repeatable
-    #[arg(long, value_name = "PATH")]
+    #[arg(long = "allow-root", alias = "root", value_name = "URL")]
     pub(crate) root: Vec<String>,
     /// Objects that are read at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -99,7 +99,7 @@ pub(crate) struct CopyArgs {
     #[arg(value_name = "TARGET")]
     pub(crate) target: String,
     /// A folder outside that the checkpoint may refer to, such as that of a job whose checkpoint was claimed; repeatable
-    #[arg(long, value_name = "PATH")]
+    #[arg(long = "allow-root", alias = "root", value_name = "URL")]
     pub(crate) root: Vec<String>,
     /// Store what is inside of objects that are compressed or encrypted
     #[arg(long)]

@@ -36,7 +36,8 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
                 },
                 watcher: &|work| progress.bytes_of(work),
             };
-            let report = copy_checkpoint(&found, &target, options).await?;
+            let copied = copy_checkpoint(&found, &target, options).await;
+            let report = copied.map_err(Failure::of_roots)?;
             Ok((found, report))
         },
     )?;

@@ -20,13 +20,17 @@ use crate::terminal::{self, bytes, counted};
 pub(crate) fn gc(args: &GcArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
     let access = args.stores.access(io.handle())?;
-    let (reports, beside) = until_interrupted(
+    let Collected {
+        reports,
+        beside,
+        failed,
+    } = until_interrupted(
         io,
         "interrupted: what is deleted is deleted, run it again for the rest",
         collect(args, &access),
     )?;
     let text = if args.json {
-        format!("{}\n", as_json(&reports, &beside))
+        format!("{}\n", as_json(&reports, &beside, &failed))
     } else {
         let mut parts: Vec<String> = reports
             .iter()
@@ -36,13 +40,26 @@ pub(crate) fn gc(args: &GcArgs) -> Result<(), Failure> {
         parts.join("\n")
     };
     terminal::print(&text)?;
+    for (folder, error) in failed.iter().skip(1) {
+        terminal::say(&format!("error: {}: {}", shown(folder), plain(error)));
+    }
+    if let Some((folder, error)) = failed.into_iter().next() {
+        let failure = Failure::from(error);
+        let line = format!("{}: {}", shown(&folder), failure.line());
+        return Err(Failure::new(failure.exit(), line));
+    }
     outcome(&reports)
 }
 
-async fn collect(
-    args: &GcArgs,
-    access: &StoreAccess,
-) -> Result<(Vec<GcReport>, Vec<LeftBeside>), Failure> {
+/// What came of the jobs below a folder.
+struct Collected {
+    reports: Vec<GcReport>,
+    beside: Vec<LeftBeside>,
+    /// Folders of jobs that could not be cleaned up.
+    failed: Vec<(String, Error)>,
+}
+
+async fn collect(args: &GcArgs, access: &StoreAccess) -> Result<Collected, Failure> {
     let root = match Place::find(&args.path, access).await? {
         Place::Folder(root) => root,
         Place::Checkpoint(found) => {
@@ -81,11 +98,19 @@ async fn collect(
         watcher: &|work| progress.objects_of(work),
         ..GcOptions::default()
     };
-    let mut reports = Vec::new();
+    let mut collected = Collected {
+        reports: Vec::new(),
+        beside,
+        failed: Vec::new(),
+    };
     for job in &jobs {
-        reports.push(collect_garbage(job, &options).await?);
+        // What goes wrong with one job is no reason to leave the others, nor to keep back what was done.
+        match collect_garbage(job, &options).await {
+            Ok(report) => collected.reports.push(report),
+            Err(error) => collected.failed.push((job.url().to_owned(), error)),
+        }
     }
-    Ok((reports, beside))
+    Ok(collected)
 }
 
 /// Says how it went with an exit code.
@@ -295,7 +320,7 @@ fn beside_in_words(beside: &[LeftBeside]) -> String {
     out
 }
 
-fn as_json(reports: &[GcReport], beside: &[LeftBeside]) -> Value {
+fn as_json(reports: &[GcReport], beside: &[LeftBeside], failed: &[(String, Error)]) -> Value {
     let word = |found: &Unreferenced| match found.why {
         Why::NeverCompleted(_) => "never completed",
         Why::NotOf(_) => "not of its checkpoint",
@@ -321,6 +346,10 @@ fn as_json(reports: &[GcReport], beside: &[LeftBeside]) -> Value {
         Liveness::Unknown(_) => "unknown",
     };
     json!({
+        "failed": failed.iter().map(|(folder, error)| json!({
+            "path": shown(folder),
+            "reason": plain(error),
+        })).collect::<Vec<_>>(),
         "jobs": reports.iter().map(|report| json!({
             "path": shown(&report.folder),
             "job": report.job.as_ref().map(ToString::to_string),

@@ -13,9 +13,10 @@ use std::future::Future;
 use checkpoint_storage::{StoreAccess, StoreRoot};
 use tokio::runtime::Runtime;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::interruption;
 
-/// Runs work to its end, or until Ctrl-C: then nothing is waited for, and the line says what becomes of the work.
+/// Runs work to its end, or until the program is to end: then nothing is waited for, and the line says what becomes of it.
 ///
 /// # Errors
 /// Those of the work; `Interrupted`.
@@ -24,15 +25,7 @@ fn until_interrupted<T>(
     interrupted: &str,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let outcome = io.block_on(async {
-        tokio::select! {
-            done = work => done,
-            signal = tokio::signal::ctrl_c() => Err(match signal {
-                Ok(()) => Failure::new(Exit::Interrupted, interrupted),
-                Err(error) => Failure::failed(format!("can't listen for Ctrl-C: {error}")),
-            }),
-        }
-    });
+    let outcome = interruption::until_interrupted(&io, interrupted, work);
     // A store that hangs does not hold the program up.
     io.shutdown_background();
     outcome

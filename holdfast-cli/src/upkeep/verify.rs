@@ -1,5 +1,5 @@
 use checkpoint_storage::{
-    Affected, CheckpointState, DamagedObject, METADATA_NAME, Place, StoreAccess, StoreRoot,
+    Affected, CheckpointState, Damage, DamagedObject, METADATA_NAME, Place, StoreAccess, StoreRoot,
     StoredCheckpoint, Verification, VerifyOptions, survey, verify_checkpoints,
 };
 use serde_json::{Value, json};
@@ -70,10 +70,17 @@ fn outcome(subject: &Subject, report: &Verification) -> Result<(), Failure> {
     let unknown = report.damaged.len() as u64 - objects;
     match (objects, folders, unknown) {
         (0, 0, 0) => Ok(()),
-        (0, 0, unknown) => Err(Failure::failed(format!(
-            "{} could not be checked",
-            counted(unknown, "object")
-        ))),
+        (0, 0, unknown) => {
+            let line = format!("{} could not be checked", counted(unknown, "object"));
+            let mut damaged = report.damaged.iter();
+            Err(match damaged.find(|it| it.damage == Damage::NotNamed) {
+                Some(unnamed) => Failure::usage(format!(
+                    "{line}, since nobody named their folder: try --allow-root {}",
+                    shown(&unnamed.root)
+                )),
+                None => Failure::failed(line),
+            })
+        }
         (0, folders, _) => Err(Failure::new(
             Exit::Damaged,
             format!(
@@ -265,12 +272,23 @@ fn as_text(subject: &Subject, report: &Verification, alternative: Option<&str>) 
             out.push_str(&format!("  {}\n", in_words(affected)));
         }
     }
+    let (certain, unknown): (Vec<_>, Vec<_>) = report
+        .damaged
+        .iter()
+        .partition(|damaged| damaged.damage.is_certain());
+    let unread: u64 = unknown.iter().map(|damaged| damaged.object.len).sum();
     out.push_str(&format!(
         "\n{} of {} read\n",
-        counted(report.objects as u64, "object"),
-        bytes(report.bytes)
+        counted((report.objects - unknown.len()) as u64, "object"),
+        bytes(report.bytes.saturating_sub(unread))
     ));
-    if !report.is_whole() || subject.unread.iter().any(|unread| unread.reason.is_some()) {
+    if !unknown.is_empty() {
+        out.push_str(&format!(
+            "{} not checked\n",
+            counted(unknown.len() as u64, "object")
+        ));
+    }
+    if !certain.is_empty() || subject.unread.iter().any(|unread| unread.reason.is_some()) {
         out.push_str(&match alternative {
             Some(folder) => format!("newest whole checkpoint: {}\n", shown(folder)),
             None => "no other checkpoint is whole\n".to_owned(),

@@ -126,6 +126,20 @@ pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
+/// Waits for something, at most half a minute.
+#[expect(clippy::disallowed_methods, reason = "the wait has a bound")]
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        let waited = started.elapsed();
+        assert!(
+            waited < Duration::from_secs(30),
+            "not within {waited:?}: {what}"
+        );
+        std::thread::yield_now();
+    }
+}
+
 /// A job in a process that tells what happens; it is killed when this value goes.
 pub(crate) struct Worker {
     child: Child,
@@ -177,7 +191,6 @@ impl Worker {
 
     /// Waits until the process handles a signal itself, at most half a minute; Linux alone says so.
     #[cfg(target_os = "linux")]
-    #[expect(clippy::disallowed_methods, reason = "the wait has a bound")]
     pub(crate) fn wait_until_it_listens_to(&self, signal: rustix::process::Signal) {
         let handled = || {
             let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
@@ -186,14 +199,7 @@ impl Worker {
             let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
             caught & 1 << (signal.as_raw() - 1) != 0
         };
-        let started = Instant::now();
-        while !handled() {
-            assert!(
-                started.elapsed() < Duration::from_secs(30),
-                "it does not listen"
-            );
-            std::thread::yield_now();
-        }
+        wait_until("it listens to the signal", handled);
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {

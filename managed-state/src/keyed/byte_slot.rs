@@ -203,6 +203,11 @@ impl ByteSlots {
         ))
     }
 
+    /// Describes the registered states.
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = &StateMeta> {
+        self.slots.iter().map(|slot| &slot.meta)
+    }
+
     pub(crate) fn entries(&self, index: u32) -> Result<u64> {
         let slot = self.slots.get(index as usize).ok_or_else(wrong_type)?;
         let (store, column) = (self.store.as_ref(), slot.state.column());

@@ -9,6 +9,7 @@
 mod at;
 mod bound;
 mod byte_slot;
+mod compatibility;
 mod context;
 mod decoder;
 mod encode;
@@ -37,6 +38,7 @@ pub(crate) use kind::{AggregatingExtra, ReducingExtra, ValueExtra};
 pub(crate) use live_slot::{Address, table_hash};
 
 pub use at::At;
+pub use compatibility::compatibility;
 pub use context::KeyedContext;
 pub use states::{KeyedStates, MemoryUsage};
 pub use timers::{AnyTimers, DueTimer, TimersView};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use state_api::{
     CheckpointId, Error, KeyHash, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result,
-    Snapshot, SnapshotRequest, StateKey,
+    Snapshot, SnapshotRequest, StateKey, StateMeta,
 };
 
 use super::at::At;
@@ -292,6 +292,18 @@ impl<K: StateKey> KeyedStates<K> {
     /// Returns the names of the registered states.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.keys().map(AsRef::as_ref)
+    }
+
+    /// Describes the registered states and timers, in the order of their registration.
+    #[must_use]
+    pub fn descriptions(&self) -> Vec<StateMeta> {
+        match &self.slots {
+            Slots::Live(live) => {
+                let slots = live.slots.iter();
+                slots.map(|entry| entry.slot.meta().clone()).collect()
+            }
+            Slots::Bytes(bytes) => bytes.descriptions().cloned().collect(),
+        }
     }
 
     /// Returns the number of entries of a state: (key, namespace) pairs with something in them; exact on live tables, counted by a scan on a byte store.

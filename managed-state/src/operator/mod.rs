@@ -3,6 +3,7 @@
 //! It lives in memory whichever backend holds the keyed state, shares structure with its snapshots, and is written as one
 //! stream with the place of each list element, so that a list is split without being read (`docs/formats/operator.md`).
 mod broadcast;
+mod compatibility;
 mod list;
 mod part;
 mod reading;
@@ -14,6 +15,7 @@ mod token;
 mod tests;
 
 pub use broadcast::{BroadcastMap, BroadcastView};
+pub use compatibility::compatibility;
 pub use list::OperatorList;
 pub use reading::{
     StoredOperatorState, broadcast_element, broadcast_entries, read_operator_states,

@@ -281,6 +281,15 @@ impl OperatorStates {
         Ok(&mut self.slot_mut::<BroadcastSlot<K, V>>(state.slot)?.map)
     }
 
+    /// Describes the registered states, and how each is dealt out, in the order of their registration.
+    #[must_use]
+    pub fn descriptions(&self) -> Vec<(StateMeta, OperatorStateMode)> {
+        let slots = self.slots.iter();
+        slots
+            .map(|slot| (slot.meta().clone(), slot.mode()))
+            .collect()
+    }
+
     /// Returns the names of list states, restored ones that are not registered included.
     #[must_use]
     pub fn list_names(&self) -> Vec<&str> {
@@ -347,7 +356,7 @@ fn meta(
     }
 }
 
-fn other_mode(is: OperatorStateMode, wanted: OperatorStateMode) -> String {
+pub(super) fn other_mode(is: OperatorStateMode, wanted: OperatorStateMode) -> String {
     let word = |mode| match mode {
         OperatorStateMode::Split => "a split list",
         OperatorStateMode::Union => "a union list",

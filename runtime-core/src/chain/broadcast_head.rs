@@ -6,6 +6,7 @@ use futures_util::future::LocalBoxFuture;
 use managed_state::operator::OperatorStates;
 use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
 
+use super::declared::Declared;
 use super::environment::Environment;
 use super::gate::Gate;
 use super::key_selector::{Keyed, KeyedPort};
@@ -270,6 +271,15 @@ impl<O: BroadcastOperator> Control for BroadcastHead<O> {
             };
             result.await.map_err(|error| at_operator(error, Some(&uid)))
         })
+    }
+
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        self.next.declare(env, declared);
+        let operator = &mut self.operator;
+        self.core
+            .declare(env, declared, &mut self.states, |keyed, broadcast| {
+                operator.open(keyed, broadcast)
+            });
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {

@@ -1,6 +1,7 @@
 use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
 
+use super::declared::Declared;
 use super::environment::Environment;
 use super::link::{Control, Link, at_operator, earliest, first_error};
 use crate::channel::Barrier;
@@ -19,6 +20,10 @@ pub(crate) trait Stage: 'static {
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         let _ = env;
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        let _ = (env, declared);
     }
 
     fn process(&mut self, value: Self::In, time: i64, next: &mut dyn Link<Self::Out>)
@@ -115,6 +120,11 @@ impl<S: Stage> Control for Chained<S> {
             let result = self.stage.open(env).await;
             result.map_err(|error| at_operator(error, self.stage.uid()))
         })
+    }
+
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        self.next.declare(env, declared);
+        self.stage.declare(env, declared);
     }
 
     fn watermark(&mut self, time: i64) -> Result<()> {

@@ -5,9 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use checkpoint_storage::{LocalCopies, RestoringStorage};
+use futures_util::FutureExt;
+use managed_state::operator::OperatorStates;
 use state_api::{
-    Attempt, BackendFactory, CheckpointId, CheckpointStorage, Clock, Executor, JobId,
-    MaxParallelism, ObjectCacheBudget, OperatorSnapshot, OperatorUid, RestoreContext, Subtask,
+    Attempt, BackendFactory, CheckpointId, CheckpointStorage, Clock, Error, Executor, JobId,
+    MaxParallelism, ObjectCacheBudget, OperatorSnapshot, OperatorUid, RestoreContext, Result,
+    Subtask,
 };
 
 use crate::channel::{Barrier, Signal};
@@ -76,6 +79,24 @@ impl Environment {
         } else {
             Some(Arc::clone(&self.storage))
         }
+    }
+
+    /// Lets states know that they are restored, if those of the operator are, without anything in them.
+    pub(crate) fn restore_nothing(
+        &self,
+        uid: &OperatorUid,
+        states: &mut OperatorStates,
+    ) -> Result<()> {
+        match self.restored(uid) {
+            Some(_) => self.at_once(states.restore(&[], &self.restore_context())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the result of a future that has nothing to wait for.
+    pub(crate) fn at_once(&self, future: impl Future<Output = Result<()>>) -> Result<()> {
+        let waits = || Err(Error::bug("restoring nothing waits for something"));
+        future.now_or_never().unwrap_or_else(waits)
     }
 
     pub(crate) fn restore_context(&self) -> RestoreContext {

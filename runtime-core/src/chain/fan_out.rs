@@ -1,6 +1,7 @@
 use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Error, Result, SnapshotRequest};
 
+use super::declared::Declared;
 use super::environment::Environment;
 use super::link::{Control, Link, earliest, first_error};
 use crate::channel::Barrier;
@@ -104,6 +105,10 @@ impl<T: Record> Control for FanOut<T> {
             }
             Ok(())
         })
+    }
+
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        self.all().for_each(|link| link.declare(env, declared));
     }
 
     fn watermark(&mut self, time: i64) -> Result<()> {

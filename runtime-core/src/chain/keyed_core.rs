@@ -4,10 +4,11 @@ use managed_state::keyed::{At, DueTimer, KeyedContext, KeyedStates};
 use managed_state::operator::OperatorStates;
 use managed_state::raw::{RawKeyedInput, RawStreams, restore_raw_keyed};
 use state_api::{
-    BackendContext, CheckpointId, Error, ErrorKind, KeyHash, KeyedHandle, OperatorUid, Result,
-    Snapshot, SnapshotRequest, StateKey,
+    BackendContext, CheckpointId, Error, ErrorKind, KeyHash, KeyedBackend, KeyedHandle,
+    OperatorUid, Result, Snapshot, SnapshotRequest, StateKey,
 };
 
+use super::declared::{Declared, NothingKept};
 use super::environment::Environment;
 use super::event_time::RestoredTime;
 use super::key_selector::KeyedPort;
@@ -115,6 +116,36 @@ impl<K: StateKey> KeyedCore<K> {
                 .await?;
         }
         register(&mut States::new(states, &mut self.timers, env.subtask))
+    }
+
+    /// Lets `register` register the states where nothing is restored and nothing is kept, and says which those are.
+    pub(crate) fn declare(
+        &mut self,
+        env: &Environment,
+        declared: &mut Declared,
+        operator_states: &mut OperatorStates,
+        register: impl FnOnce(&mut States<'_, K>, &mut OperatorStates) -> Result<()>,
+    ) {
+        let mut keyed = Vec::new();
+        let opened = env
+            .restore_nothing(&self.uid, operator_states)
+            .and_then(|()| {
+                let range = env.max_parallelism.range_of(env.subtask)?;
+                let clock = Arc::clone(&env.clock);
+                let cx = KeyedContext::new(env.max_parallelism, range, clock, env.seed);
+                let backend = KeyedBackend::Live(Box::new(NothingKept));
+                let states = self.states.insert(KeyedStates::new(backend, cx)?);
+                if env.restored(&self.uid).is_some() {
+                    env.at_once(states.restore(&[], &env.restore_context()))?;
+                }
+                let mut to_register = States::new(states, &mut self.timers, env.subtask);
+                let registered = register(&mut to_register, operator_states);
+                keyed = states.descriptions();
+                registered
+            })
+            .and_then(|()| self.open_time_in(operator_states));
+        declared.operator(&self.uid, opened, operator_states);
+        declared.keyed(&self.uid, keyed);
     }
 
     /// Restores how far event time had come; after `open`.

@@ -3,8 +3,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
+use managed_state::operator::OperatorStates;
 use state_api::{CheckpointId, Clock, Result, SnapshotRequest};
 
+use super::declared::Declared;
 use super::environment::Environment;
 use super::gate::{Gate, InputPort};
 use super::in_flight::{self, RecordsInFlight};
@@ -208,6 +210,14 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
             };
             result.await.map_err(|error| self.named(error))
         })
+    }
+
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        self.next.declare(env, declared);
+        let operator = &mut self.operator;
+        let mut states = OperatorStates::new();
+        self.core
+            .declare(env, declared, &mut states, |keyed, _| operator.open(keyed));
     }
 
     fn prepare_barrier(&mut self, barrier: &Barrier) -> Result<()> {

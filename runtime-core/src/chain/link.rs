@@ -1,6 +1,7 @@
 use futures_util::future::LocalBoxFuture;
 use state_api::{CheckpointId, Error, OperatorUid, Result, SnapshotRequest};
 
+use super::declared::Declared;
 use super::environment::Environment;
 use super::gate::{Cut, Gate};
 use super::in_flight::RecordsInFlight;
@@ -23,6 +24,14 @@ pub(crate) trait Control {
         match self.next() {
             Some(next) => next.open(env),
             None => Box::pin(async { Ok(()) }),
+        }
+    }
+
+    /// Says which states would be registered by [`open`](Self::open), without inputs, outputs or anything restored; a
+    /// chain that was asked is not opened.
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        if let Some(next) = self.next() {
+            next.declare(env, declared);
         }
     }
 

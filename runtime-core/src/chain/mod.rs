@@ -4,6 +4,7 @@
 //! sinks and to the outputs of the next exchange. A record passes through all of them by plain calls.
 pub(crate) mod broadcast_head;
 pub(crate) mod chained;
+pub(crate) mod declared;
 pub(crate) mod environment;
 pub(crate) mod event_time;
 pub(crate) mod fan_out;

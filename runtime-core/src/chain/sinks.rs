@@ -6,6 +6,7 @@ use managed_state::raw::{RawStreams, restore_raw_operator};
 use state_api::{CheckpointId, Error, KeyGroupRange, OperatorUid, Result, SnapshotRequest};
 
 use super::chained::Stage;
+use super::declared::Declared;
 use super::environment::Environment;
 use super::link::Link;
 use crate::channel::Barrier;
@@ -151,6 +152,13 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
         Some(&self.uid)
     }
 
+    fn declare(&mut self, _env: &Environment, declared: &mut Declared) {
+        let mut states = OperatorStates::new();
+        let registered = states.list::<S::Transaction>(PENDING);
+        let registered = registered.and_then(|_| states.list::<S::Transaction>(OPEN));
+        declared.operator(&self.uid, registered.map(drop), &states);
+    }
+
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let writer = self
@@ -269,6 +277,13 @@ impl<O: Operator> Stage for OperatorStage<O> {
 
     fn uid(&self) -> Option<&OperatorUid> {
         Some(&self.uid)
+    }
+
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        let opened = env
+            .restore_nothing(&self.uid, &mut self.states)
+            .and_then(|()| self.operator.open(&mut self.states));
+        declared.operator(&self.uid, opened, &self.states);
     }
 
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {

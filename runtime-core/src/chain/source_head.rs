@@ -6,6 +6,7 @@ use futures_util::future::LocalBoxFuture;
 use managed_state::operator::{OperatorListState, OperatorStates};
 use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
 
+use super::declared::Declared;
 use super::environment::Environment;
 use super::link::{Control, Head, Link, Turn, at_operator, first_error};
 use crate::channel::Signal;
@@ -232,6 +233,13 @@ impl<S: Source> Control for SourceHead<S> {
             let result = self.open_reader(env).await;
             result.map_err(|error| at_operator(error, Some(&self.uid)))
         })
+    }
+
+    fn declare(&mut self, env: &Environment, declared: &mut Declared) {
+        self.next.declare(env, declared);
+        let mut states = OperatorStates::new();
+        let registered = states.list::<S::Split>(SPLITS).map(drop);
+        declared.operator(&self.uid, registered, &states);
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {

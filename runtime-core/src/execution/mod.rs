@@ -42,5 +42,6 @@ pub use restore_plan::{OperatorFate, OperatorRestore, RestorePlan};
 pub use settings::{ExecutionSettings, JobOutcome, JobParts, RestoreFrom};
 
 pub(crate) use places::Places;
+pub(crate) use restore_plan::{RestoreSources, other_hash, pair};
 #[cfg(feature = "testing")]
 pub(crate) use {inbox::Inbox, launch::Host, launch::Launch, master::Master};

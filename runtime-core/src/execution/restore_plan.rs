@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use checkpoint_storage::{CheckpointMetadata, OperatorMetadata};
-use state_api::{CheckpointId, Error, JobId, OperatorUid, Result, SnapshotKind};
+use state_api::{CheckpointId, Error, HashId, JobId, OperatorUid, Result, SnapshotKind};
 
 use super::ExecutionSettings;
 use crate::assign::restored_max_parallelism;
@@ -57,17 +57,31 @@ pub enum OperatorFate {
 
 /// Which operator of the checkpoint an operator of the job gets the state of.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RestoreSources(BTreeMap<OperatorUid, OperatorUid>);
+pub(crate) struct RestoreSources(BTreeMap<OperatorUid, OperatorUid>);
 
 impl RestoreSources {
     /// Returns what the checkpoint has for an operator.
-    pub(super) fn of<'m>(
+    pub(crate) fn of<'m>(
         &self,
         metadata: &'m CheckpointMetadata,
         uid: &OperatorUid,
     ) -> Option<&'m OperatorMetadata> {
         metadata.operator(self.0.get(uid)?.as_str())
     }
+}
+
+/// Pairs the operators of a job with those of a checkpoint, without a look at what is in them; with the operators of the
+/// checkpoint that have state and no counterpart.
+pub(crate) fn pair<'m>(
+    vertices: &[Vertex],
+    settings: &ExecutionSettings,
+    metadata: &'m CheckpointMetadata,
+) -> Result<(RestoreSources, Vec<&'m OperatorMetadata>)> {
+    let mut rules = Rules::new(settings, metadata, vertices, true)?;
+    rules.may_drop = true;
+    let dropped = rules.dropped()?.into_iter();
+    let dropped = dropped.filter_map(|o| metadata.operator(o.uid.as_str()));
+    Ok((RestoreSources(rules.sources()), dropped.collect()))
 }
 
 impl RestorePlan {
@@ -100,6 +114,14 @@ impl RestorePlan {
             None => Ok(None),
         })?;
         let mut operators = Vec::new();
+        for keyed in vertices.iter().filter_map(|vertex| vertex.keyed.as_ref()) {
+            let hash = sources.of(metadata, keyed).map(|operator| operator.hash);
+            if let Some(hash) = hash.filter(|hash| *hash != HashId::default()) {
+                return Err(Error::incompatible(other_hash(hash))
+                    .with("checkpoint", metadata.checkpoint)
+                    .with("operator", keyed));
+            }
+        }
         for (index, vertex) in vertices.iter().enumerate() {
             for uid in &vertex.uids {
                 let known = rules.known(uid);
@@ -138,6 +160,12 @@ impl RestorePlan {
         };
         Ok((restore, plan, sources))
     }
+}
+
+/// Says that an operator's state lies in other key groups than a job would look for it in.
+pub(crate) fn other_hash(hash: HashId) -> String {
+    let ours = HashId::default();
+    format!("keys are dealt out by hash {hash} in the checkpoint, and by {ours} in a job")
 }
 
 fn bytes_of(operator: &OperatorMetadata) -> u64 {
@@ -283,18 +311,23 @@ impl fmt::Display for RestorePlan {
     }
 }
 
+impl fmt::Display for OperatorFate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restored { renamed_from: None } => f.write_str("restored"),
+            Self::Restored {
+                renamed_from: Some(old),
+            } => write!(f, "restored from {old}"),
+            Self::StartsEmpty => f.write_str("starts empty"),
+            Self::Reset => f.write_str("reset: starts empty on purpose"),
+            Self::Dropped => f.write_str("state is dropped"),
+        }
+    }
+}
+
 impl fmt::Display for OperatorRestore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.uid)?;
-        match &self.fate {
-            OperatorFate::Restored { renamed_from: None } => f.write_str("restored")?,
-            OperatorFate::Restored {
-                renamed_from: Some(old),
-            } => write!(f, "restored from {old}")?,
-            OperatorFate::StartsEmpty => f.write_str("starts empty")?,
-            OperatorFate::Reset => f.write_str("reset: starts empty on purpose")?,
-            OperatorFate::Dropped => f.write_str("state is dropped")?,
-        }
+        write!(f, "{}: {}", self.uid, self.fate)?;
         if self.old_parallelism.is_some() {
             write!(f, ", {} bytes", self.bytes)?;
         }
