@@ -654,17 +654,17 @@ fn a_base_that_fails_for_ever_makes_a_checkpoint_fail_in_the_end() {
 /// How the owner of a base that a checkpoint in flight goes on top of loses interest in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disowned {
-    ByFullCheckpoint,
-    ByFullCheckpointThatCompletes,
-    ByTheEndOfTheTask,
+    Full,
+    FullAndComplete,
+    EndOfTask,
 }
 
 #[test]
 fn a_base_stays_for_a_checkpoint_in_flight_that_goes_on_top_of_it_and_goes_with_it() {
     for disowned in [
-        Disowned::ByFullCheckpoint,
-        Disowned::ByFullCheckpointThatCompletes,
-        Disowned::ByTheEndOfTheTask,
+        Disowned::Full,
+        Disowned::FullAndComplete,
+        Disowned::EndOfTask,
     ] {
         for is_written in [true, false] {
             let setup = eager();
@@ -680,12 +680,12 @@ fn a_base_stays_for_a_checkpoint_in_flight_that_goes_on_top_of_it_and_goes_with_
             let in_flight = job.cut(SnapshotKind::Checkpoint).unwrap();
             let mut job = Some(job);
             match disowned {
-                Disowned::ByTheEndOfTheTask => job = None,
-                Disowned::ByFullCheckpoint | Disowned::ByFullCheckpointThatCompletes => {
+                Disowned::EndOfTask => job = None,
+                Disowned::Full | Disowned::FullAndComplete => {
                     let job = job.as_mut().unwrap();
                     let full = job.cut(SnapshotKind::FullCheckpoint).unwrap();
                     let full = full.persist(&setup).unwrap();
-                    if disowned == Disowned::ByFullCheckpointThatCompletes {
+                    if disowned == Disowned::FullAndComplete {
                         job.completed(full.id).unwrap();
                     }
                 }
@@ -693,7 +693,7 @@ fn a_base_stays_for_a_checkpoint_in_flight_that_goes_on_top_of_it_and_goes_with_
             if !is_written {
                 drop(in_flight);
                 drop(job);
-                let own = usize::from(disowned != Disowned::ByTheEndOfTheTask);
+                let own = usize::from(disowned != Disowned::EndOfTask);
                 assert_eq!(setup.memory.names().len(), before - 1 + own, "{disowned:?}");
                 continue;
             }
