@@ -42,7 +42,7 @@ Exit codes:
   5    the job that was asked did not answer in time
   6    nothing was deleted, since the job runs, or nobody can tell that it does not
   7    what was compared differs (diff, demo)
-  8    the state holds nothing of the key (get)
+  8    the state holds nothing of the key (get, edit --delete)
   77   a newer run of the job has taken over
   101  a fault of the program itself: please report it
   130  interrupted by Ctrl-C or `holdfast cancel`, or by SIGTERM with nothing kept";

@@ -360,7 +360,7 @@ fn an_edit_says_what_it_removed_and_a_bootstrap_what_it_can_t_take() {
     assert!(told.contains("set 0, removed or replaced 1"), "{told}");
     let missing: Vec<String> = delete(r#"{"shop":"south","number":8}"#, "nothing");
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
-    let line = place.fails(&missing, 2);
+    let line = place.fails(&missing, 8);
     assert!(line.contains("nothing is there to be removed"), "{line}");
     assert!(!place.path("nothing").join("_metadata").exists());
     let told = place.ok(&[

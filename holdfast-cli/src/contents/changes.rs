@@ -4,13 +4,13 @@ use checkpoint_tools::{
     CheckpointSource, Edit, EditReport, NewCheckpoint, RescaledOperator, Row, convert, rescale,
 };
 use serde_json::json;
-use state_api::{Attempt, MaxParallelism, Result};
+use state_api::{Attempt, ErrorKind, MaxParallelism, Result};
 
 use super::args::{ConvertArgs, EditArgs, RescaleArgs, TargetArgs};
 use super::opened::{interruptible, judged, open};
 use super::row_file::{RawRows, json_rows, length};
 use super::steps::Steps;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure, plain};
 use crate::inspect::{Table, io_runtime};
 use crate::run::shown;
 use crate::terminal::{self, bytes, counted, grouped};
@@ -164,7 +164,12 @@ pub(crate) fn run_edit(args: &EditArgs) -> std::result::Result<(), Failure> {
         }
         let rows = editing.rows();
         let (target, path) = begin_beside(&args.target, &source, &access).await?;
-        let (metadata, report) = editing.finish(target).await?;
+        let (metadata, report) = match editing.finish(target).await {
+            Err(error) if args.delete && error.kind() == ErrorKind::NotFound => {
+                return Err(Failure::new(Exit::Nothing, plain(&error)));
+            }
+            done => done?,
+        };
         progress.clear();
         let more = json!({
             "dropped": report.dropped.iter()
