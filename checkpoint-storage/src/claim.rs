@@ -1,7 +1,8 @@
 //! Claims: a record in a checkpoint's folder that says which job it belongs to from now on.
 //!
-//! A claimer writes its record first and then looks whether the checkpoint is still there; whoever deletes it removes the
-//! metadata first and then looks for a record. One of the two sees the other, so what is claimed is never half deleted.
+//! A record is created only if there is none, and nobody deletes a checkpoint without one: the job that took it writes a record
+//! for itself before it removes the metadata, and removes the record last. So the owner and a claimer exclude each other, and
+//! what is claimed is never half deleted. A claimer that writes its record after all that finds no metadata, and takes it back.
 use bytes::Bytes;
 use state_api::{Error, ErrorKind, JobId, ObjectHandle, Result, Root};
 
@@ -80,7 +81,7 @@ impl JobStore {
     /// A repeated claim of the same job is no news.
     ///
     /// # Errors
-    /// `AlreadyExists` when another job has claimed it; `NotFound` when its owner was about to delete it; `Fenced`;
+    /// `AlreadyExists` when another job has claimed it; `NotFound` when its owner deletes it, or has begun to; `Fenced`;
     /// `Retryable` when the store fails.
     pub async fn claim(&self, found: &StoredCheckpoint) -> Result<()> {
         self.check_fenced().await?;
@@ -90,6 +91,13 @@ impl JobStore {
             // Ours from an earlier attempt, or the store failed after it did its work.
             match ClaimRecord::read(folder).await? {
                 Some(known) if known == record => {}
+                Some(other) if other.folder == found.own.url() => {
+                    return Err(Error::not_found(format!(
+                        "job {}, which took the checkpoint, has begun to delete it: start from a newer one",
+                        other.job
+                    ))
+                    .with("checkpoint", folder.url()));
+                }
                 Some(other) => {
                     return Err(Error::new(
                         ErrorKind::AlreadyExists,
@@ -145,6 +153,24 @@ impl JobStore {
         }
     }
 
+    /// Claims one of this job's own checkpoints, unless somebody has; says whose it is then.
+    ///
+    /// # Errors
+    /// `Retryable` when the store fails; nobody knows then.
+    pub(crate) async fn take_claim(&self, folder: &StoreRoot) -> Result<Claimant> {
+        match folder
+            .publish(CLAIM_NAME, self.claim_record().encode())
+            .await
+        {
+            Ok(()) => Ok(Claimant::Ours),
+            // Of an earlier call, of another job, or the store failed after it did its work.
+            Err(e) => match self.claimant(folder).await? {
+                Claimant::Nobody => Err(e),
+                known => Ok(known),
+            },
+        }
+    }
+
     /// Deletes a checkpoint that this job has claimed: metadata first, then the objects that only it refers to, then the
     /// claim, then the folder if nothing is left in it.
     ///
@@ -193,13 +219,9 @@ impl JobStore {
                 objects.remove(&object.path);
             }
         }
-        let mut report = DeleteReport::default();
-        for path in objects {
-            match found.own.delete(path.as_str()).await {
-                Ok(()) => report.deleted += 1,
-                Err(e) => report.failed.push((path.to_string(), e)),
-            }
-        }
+        let mut objects: Vec<String> = objects.into_iter().map(ToString::to_string).collect();
+        objects.sort_unstable();
+        let report = self.delete_below(&found.own, &objects).await?;
         if needs_announcement(&found.metadata) {
             folder.delete(ANNOUNCED).await?;
         }

@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use state_api::{Error, ErrorKind, ObjectHandle, RelPath, Result, Root};
 
-use crate::checkpoint::{CheckpointState, abandonment, list_checkpoints};
+use crate::checkpoint::{CheckpointState, StoredCheckpoint, abandonment, list_checkpoints};
 use crate::claim::{CLAIM_NAME, Claimant};
 use crate::gc::attempt_of_path;
 use crate::job_store::{ANNOUNCED, JobStore, needs_announcement};
@@ -83,19 +83,46 @@ impl JobStore {
     /// # Errors
     /// `Fenced` when a higher attempt has begun: nothing more is deleted then; `Retryable` when the store can't tell.
     pub async fn delete_objects(&self, objects: &[ObjectHandle]) -> Result<DeleteReport> {
+        let doomed: Vec<_> = objects
+            .iter()
+            .map(|object| Doomed {
+                root: self.root_of(object),
+                path: object.path.as_str(),
+            })
+            .collect();
+        self.delete_all(&doomed).await
+    }
+
+    /// Deletes objects by their paths below a root, in the same way.
+    pub(crate) async fn delete_below(
+        &self,
+        root: &StoreRoot,
+        paths: &[String],
+    ) -> Result<DeleteReport> {
+        let doomed: Vec<_> = paths
+            .iter()
+            .map(|path| Doomed {
+                root: Some(root),
+                path,
+            })
+            .collect();
+        self.delete_all(&doomed).await
+    }
+
+    async fn delete_all(&self, doomed: &[Doomed<'_>]) -> Result<DeleteReport> {
         let mut report = DeleteReport::default();
-        for batch in objects.chunks(BATCH) {
+        for batch in doomed.chunks(BATCH) {
             self.check_fenced().await?;
             // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
             let deletions: Vec<_> = batch
                 .iter()
-                .map(|object| async move { (object.to_string(), self.delete_one(object).await) })
+                .map(|doomed| async move { (doomed.path, doomed.delete().await) })
                 .collect();
             let mut deletions = stream::iter(deletions).buffer_unordered(CONCURRENT);
-            while let Some((object, outcome)) = deletions.next().await {
+            while let Some((path, outcome)) = deletions.next().await {
                 match outcome {
                     Ok(()) => report.deleted += 1,
-                    Err(e) => report.failed.push((object, e)),
+                    Err(e) => report.failed.push((path.to_owned(), e)),
                 }
             }
         }
@@ -105,30 +132,28 @@ impl JobStore {
         Ok(report)
     }
 
-    async fn delete_one(&self, object: &ObjectHandle) -> Result<()> {
-        let root = match &object.root {
-            Root::Own => &self.root,
+    /// Returns the folder that an object lies in, if this job may delete there.
+    fn root_of(&self, object: &ObjectHandle) -> Option<&StoreRoot> {
+        match &object.root {
+            Root::Own => Some(&self.root),
             Root::Url(url) => {
-                let claimed = self
-                    .claimed
-                    .iter()
-                    .find(|root| root.url() == url.trim_end_matches('/'));
-                claimed.ok_or_else(|| {
-                    Error::invalid("the object lies in a folder that this job has not claimed")
-                })?
+                let url = url.trim_end_matches('/');
+                self.claimed.iter().find(|root| root.url() == url)
             }
-        };
-        root.delete(object.path.as_str()).await
+        }
     }
 
-    /// Deletes a checkpoint that this attempt has subsumed: metadata first, then the objects in its folder that no retained
-    /// checkpoint refers to, then the folder if nothing is left in it.
+    /// Deletes a checkpoint that this attempt has subsumed: it claims it for its own job, then removes the metadata, then the
+    /// objects in its folder that no retained checkpoint refers to, then the claim, and the folder if nothing is left in it.
     ///
-    /// Shared objects are not touched: the registry of shared objects says when they go. What another job has claimed
-    /// stays as a whole, and its objects must be kept. Repeatable after any failure.
+    /// Only one job can claim, so of its owner and another job one has the checkpoint: what another has claimed stays as a
+    /// whole, and its objects must be kept. Shared objects are not touched: the registry of shared objects says when they go.
+    /// Repeatable after any failure, by a later attempt too. On success the metadata is gone, unless the report says that the
+    /// checkpoint is claimed.
     ///
     /// # Errors
-    /// `InvalidArgument` for a savepoint or another job's checkpoint; `Fenced`; `Retryable` when the metadata is still there.
+    /// `InvalidArgument` for a savepoint or another job's checkpoint; `Fenced`; `Retryable` when the metadata may still be there:
+    /// every object that it names must be kept then.
     pub async fn discard<'a>(
         &self,
         metadata: &CheckpointMetadata,
@@ -144,19 +169,11 @@ impl JobStore {
         let name = checkpoint_folder(metadata.checkpoint);
         let folder = self.root.folder(&name);
         self.check_fenced().await?;
-        if self.claimant(&folder).await? == Claimant::Another {
+        if self.take_claim(&folder).await? == Claimant::Another {
             return Ok(DeleteReport::of_claimed(&folder));
         }
         folder.delete(METADATA_NAME).await?;
         folder.sync_folder("").await?;
-        let claimant = self.claimant(&folder).await?;
-        if claimant == Claimant::Another {
-            // Claimed in this moment: the claimer may have seen the metadata and goes on, so it comes back.
-            match folder.publish_metadata(metadata).await {
-                Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
-                _ => return Ok(DeleteReport::of_claimed(&folder)),
-            }
-        }
         let prefix = format!("{name}/");
         // Looked at before anything is hashed: nearly all of a million objects lie elsewhere.
         let inside = |object: &&ObjectHandle| {
@@ -179,47 +196,57 @@ impl JobStore {
         if needs_announcement(metadata) {
             folder.delete(ANNOUNCED).await?;
         }
-        if claimant == Claimant::Ours && report.failed.is_empty() {
+        // Last: as long as something is left here, it says whose it is.
+        if report.failed.is_empty() {
             folder.delete(CLAIM_NAME).await?;
-        }
-        if let Err(e) = folder.remove_folder("").await {
-            tracing::debug!(folder = folder.url(), error = %e, "the folder of a discarded checkpoint is left");
+            if let Err(e) = folder.remove_folder("").await {
+                tracing::debug!(folder = folder.url(), error = %e, "the folder of a discarded checkpoint is left");
+            }
         }
         Ok(report)
     }
 
-    /// Removes what lower attempts left of checkpoints that they never completed.
+    /// Removes what lower attempts left of checkpoints that they never completed, or began to delete.
     ///
     /// Each such checkpoint is first made impossible to complete by publishing a mark in place of its metadata, so that an
     /// attempt that was held up can't complete it once its objects are gone. Only objects whose name tells a lower attempt
-    /// are deleted; the mark stays.
+    /// and that no complete checkpoint refers to are deleted; the mark stays. What another job has claimed is left to it.
+    /// It may be dropped at any call.
     ///
     /// # Errors
     /// `Fenced`; `Retryable` when the store fails.
     pub async fn sweep_abandoned(&self) -> Result<SweepReport> {
         let mut report = SweepReport::default();
+        let mut abandoned = Vec::new();
+        let mut used = HashSet::new();
         for listed in list_checkpoints(&self.root).await? {
-            if checkpoint_of_folder(&listed.name).is_none_or(|id| id >= self.first) {
+            let is_earlier = checkpoint_of_folder(&listed.name).is_some_and(|id| id < self.first);
+            match listed.state {
+                CheckpointState::Complete(found) => used.extend(in_checkpoint_folders(&found)),
+                CheckpointState::Abandoned if is_earlier => abandoned.push((listed.name, true)),
+                CheckpointState::Incomplete if is_earlier => abandoned.push((listed.name, false)),
+                _ => {}
+            }
+        }
+        for (name, marked) in abandoned {
+            let folder = self.root.folder(&name);
+            // Asked after the metadata was seen to be gone: a claim that comes later finds none, and is taken back.
+            if self.claimant(&folder).await? == Claimant::Another {
                 continue;
             }
-            let folder = self.root.folder(&listed.name);
-            match listed.state {
-                CheckpointState::Complete(_) | CheckpointState::Damaged(_) => continue,
-                CheckpointState::Abandoned => {}
-                CheckpointState::Incomplete => {
-                    self.check_fenced().await?;
-                    match folder
-                        .publish(METADATA_NAME, abandonment(self.attempt).into())
-                        .await
-                    {
-                        Ok(()) => {}
-                        // Its attempt was faster: the checkpoint is complete.
-                        Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
-                        Err(e) => return Err(e),
-                    }
+            if !marked {
+                self.check_fenced().await?;
+                match folder
+                    .publish(METADATA_NAME, abandonment(self.attempt).into())
+                    .await
+                {
+                    Ok(()) => {}
+                    // Its attempt was faster: the checkpoint is complete.
+                    Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+                    Err(e) => return Err(e),
                 }
             }
-            self.sweep_folder(&folder, &listed.name, &mut report)
+            self.sweep_folder(&folder, &name, &used, &mut report)
                 .await?;
         }
         self.sweep_uploads(&mut report).await?;
@@ -258,41 +285,71 @@ impl JobStore {
         &self,
         folder: &StoreRoot,
         name: &str,
+        used: &HashSet<String>,
         report: &mut SweepReport,
     ) -> Result<()> {
         let mut objects = Vec::new();
+        let mut has_claim = false;
         for entry in folder.list("").await? {
             let path = format!("{name}/{}", entry.name);
             let lower = attempt_of_name(&entry.name).is_some_and(|attempt| attempt < self.attempt);
-            if entry.name == METADATA_NAME {
+            if entry.name == METADATA_NAME || used.contains(&path) {
+                continue;
+            }
+            if entry.name == CLAIM_NAME {
+                has_claim = true;
                 continue;
             }
             let ours = lower || is_temporary(&entry.name) || entry.name == ANNOUNCED;
-            if entry.is_folder || !ours {
+            // Parsing the path again keeps a hostile name from leaving the folder.
+            if entry.is_folder || !ours || RelPath::new(&path).is_err() {
                 report.left.push(path);
                 continue;
             }
             objects.push(path);
         }
-        let was_there = !objects.is_empty();
-        for batch in objects.chunks(BATCH) {
-            self.check_fenced().await?;
-            for path in batch {
-                // Parsing the path again keeps a hostile name from leaving the folder.
-                let deleted = match RelPath::new(path) {
-                    Ok(path) => self.root.delete(path.as_str()).await,
-                    Err(e) => Err(e),
-                };
-                if let Err(e) = deleted {
-                    report.failed.push((path.clone(), e));
-                }
-            }
+        let deleted = self.delete_below(&self.root, &objects).await?;
+        if deleted.failed.is_empty() && has_claim {
+            // Of a deletion by this job that did not come to its end.
+            folder.delete(CLAIM_NAME).await?;
         }
-        if was_there {
+        report.failed.extend(deleted.failed);
+        if !objects.is_empty() {
             report.swept.push(name.to_owned());
         }
         Ok(())
     }
+}
+
+/// An object that is to be deleted; without a root, it lies where this job must not delete.
+struct Doomed<'a> {
+    root: Option<&'a StoreRoot>,
+    path: &'a str,
+}
+
+impl Doomed<'_> {
+    async fn delete(&self) -> Result<()> {
+        match self.root {
+            Some(root) => root.delete(self.path).await,
+            None => Err(Error::invalid(
+                "the object lies in a folder that this job has not claimed",
+            )),
+        }
+    }
+}
+
+/// Returns the paths that a checkpoint refers to in the folders of this one and others of its job.
+fn in_checkpoint_folders(found: &StoredCheckpoint) -> Vec<String> {
+    let objects = found.metadata.objects().map(|used| used.object);
+    let inside = objects.filter(|object| {
+        let folder = object
+            .path
+            .as_str()
+            .split_once('/')
+            .map(|(folder, _)| folder);
+        object.root == Root::Own && folder.and_then(checkpoint_of_folder).is_some()
+    });
+    inside.map(|object| object.path.to_string()).collect()
 }
 
 pub(crate) fn is_temporary(name: &str) -> bool {

@@ -76,7 +76,7 @@ pub use digest::{DigestBuilder, digest_of};
 pub use executor::TokioExecutor;
 pub use gc::{
     ConsultedCheckpoint, ConsultedClaim, Evidence, Fate, GcOptions, GcReport, LeftBeside,
-    RootOpener, Unreferenced, Why, collect_garbage, left_beside,
+    OtherJobs, RootOpener, Unreferenced, Why, collect_garbage, left_beside,
 };
 pub use job_store::{JobStore, Published};
 pub use layout::{Layout, checkpoint_of_folder};

@@ -21,9 +21,15 @@ impl Reaper {
             .push(path);
     }
 
-    /// Takes the list.
-    pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.unwanted.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes the list, to remove what is on it.
+    pub(crate) fn take(&self) -> Taken<'_> {
+        let unwanted =
+            std::mem::take(&mut *self.unwanted.lock().unwrap_or_else(PoisonError::into_inner));
+        Taken {
+            reaper: self,
+            unwanted,
+            put_off: Vec::new(),
+        }
     }
 
     /// Returns the number of objects on the list.
@@ -48,6 +54,42 @@ impl Reaper {
             }
             changed.await;
         }
+    }
+}
+
+/// Objects that are being removed; those that are not go back on the list when it is dropped.
+pub(crate) struct Taken<'a> {
+    reaper: &'a Reaper,
+    unwanted: Vec<String>,
+    put_off: Vec<String>,
+}
+
+impl Taken<'_> {
+    /// Returns an object to be removed.
+    pub(crate) fn current(&self) -> Option<&str> {
+        self.unwanted.last().map(String::as_str)
+    }
+
+    /// Says that it is gone.
+    pub(crate) fn remove(&mut self) {
+        self.unwanted.pop();
+    }
+
+    /// Says that it can't be removed now.
+    pub(crate) fn put_off(&mut self) {
+        self.put_off.extend(self.unwanted.pop());
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut unwanted = self
+            .reaper
+            .unwanted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        unwanted.append(&mut self.unwanted);
+        unwanted.append(&mut self.put_off);
     }
 }
 

@@ -115,17 +115,24 @@ impl SharedRegistry {
             .try_for_each(|object| self.register(metadata.checkpoint, object).map(drop))
     }
 
-    /// Forgets the objects that no checkpoint from `lowest` on uses, and returns those to delete.
+    /// Forgets the objects that no checkpoint from `lowest` on uses, and returns those to delete; what a held checkpoint brought
+    /// in stays until nothing of that is in use.
     ///
     /// Deleting may fail or be repeated: the registry does not look back.
     pub fn unregister_unused(&mut self, lowest: CheckpointId) -> Unused {
         let mut unused = Unused::default();
         let (not_owned, held) = (self.not_owned, &mut self.held);
-        self.objects.retain(|known| {
-            if known.last_used >= lowest {
-                if held.contains(&known.created) {
+        if !held.is_empty() {
+            self.objects.retain(|known| {
+                if known.last_used >= lowest && held.contains(&known.created) {
                     unused.still_used.insert(known.created);
                 }
+                true
+            });
+        }
+        self.objects.retain(|known| {
+            // A claimed checkpoint stays as a whole: it looks complete, so it is.
+            if known.last_used >= lowest || unused.still_used.contains(&known.created) {
                 return true;
             }
             if Some(known.created) > not_owned {

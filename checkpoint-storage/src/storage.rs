@@ -111,15 +111,19 @@ impl ObjectCheckpointStorage {
 
     /// Removes what dropped streams left; to be called now and then, and at the end.
     ///
-    /// What can't be removed stays on the list.
+    /// What can't be removed stays on the list, and so does the rest if the call is dropped.
     pub async fn reap(&self) -> ReapReport {
         let mut report = ReapReport::default();
-        for path in self.shared.reaper.take() {
-            match self.shared.own.delete(&path).await {
-                Ok(()) => report.removed += 1,
+        let mut taken = self.shared.reaper.take();
+        while let Some(path) = taken.current() {
+            match self.shared.own.delete(path).await {
+                Ok(()) => {
+                    taken.remove();
+                    report.removed += 1;
+                }
                 Err(e) => {
-                    self.shared.reaper.add(path.clone());
-                    report.failed.push((path, e));
+                    report.failed.push((path.to_owned(), e));
+                    taken.put_off();
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Hours of checkpoints on a virtual clock: every fault that a store can have, deaths between any two of its calls, runs that
-//! are held up while others take over, restarts, savepoints, claims and clean-ups at any moment. In the end every retained
-//! checkpoint is whole, and nothing lies in the store that nobody needs and `gc` does not list.
+//! are held up while others take over, restarts, savepoints, claims and clean-ups at any moment. In the end every checkpoint
+//! that looks complete is whole, and nothing lies in the store that nobody needs and `gc` does not list.
 //!
 //! `HOLDFAST_SIM_HOURS` sets the virtual hours of a run, `HOLDFAST_SEED` the one seed to run.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use checkpoint_storage::{
-    CheckpointState, Fate, GcOptions, GcReport, StoreRoot, StoredCheckpoint, VerifyOptions,
-    collect_garbage, left_beside, list_checkpoints, survey, verify_checkpoints,
+    CheckpointState, ClaimRecord, Fate, GcOptions, GcReport, StoreRoot, StoredCheckpoint,
+    VerifyOptions, collect_garbage, left_beside, list_checkpoints, survey, verify_checkpoints,
 };
 use common::{names, now};
 use process::Process;
@@ -102,7 +102,7 @@ fn collect(root: &StoreRoot, job: &str, seed: u64, dry: bool, take_over: bool) -
 }
 
 /// Somebody comes along between two calls of another process, whose store has no faults: a run, or a clean-up.
-fn visit(world: &World, jobs: &Jobs) {
+fn visit(world: &Arc<World>, jobs: &Jobs) {
     let folders = jobs.folders(world.below(2) as usize);
     let job = folders.last().unwrap();
     let root = world.bare();
@@ -114,7 +114,7 @@ fn visit(world: &World, jobs: &Jobs) {
         }
         return;
     }
-    let started = Process::start(root.folder(job), job, names(jobs.next_names()), None);
+    let started = Process::start(root.folder(job), job, names(jobs.next_names()), None, world);
     let mut process = now(started).unwrap();
     for _ in 0..1 + world.below(3) {
         now(process.checkpoint(world)).unwrap();
@@ -168,6 +168,7 @@ impl Day {
             &job,
             names(self.next_names()),
             claim,
+            &self.world,
         )) {
             Ok(process) => {
                 self.tally.claims += usize::from(claims);
@@ -279,6 +280,26 @@ impl Day {
         }
     }
 
+    /// Checks everything that looks complete: of the jobs that are not over, and what others have claimed.
+    ///
+    /// Of a job that is over, a checkpoint beside the claimed one may name objects that the claimer has deleted.
+    fn check_complete(&self, what: &str) {
+        let root = self.world.bare();
+        for index in 0..2 {
+            let current = self.jobs.folder(index);
+            for job in self.jobs.folders(index) {
+                let folder = root.folder(&job);
+                for found in complete(&folder) {
+                    let record = now(ClaimRecord::read(&found.folder)).unwrap();
+                    let claimed = record.is_some_and(|record| record.folder != folder.url());
+                    if (job == current || claimed) && self.world.was_reported(found.folder.url()) {
+                        self.check_whole(&found, what);
+                    }
+                }
+            }
+        }
+    }
+
     /// Every process dies, and the store is looked at as it is.
     fn end(mut self) -> Tally {
         let seed = self.seed;
@@ -296,6 +317,7 @@ impl Day {
                 self.check_whole(newest, "newest");
             }
         }
+        self.check_complete("complete");
         let root = self.world.bare();
         for folder in now(survey(&root.folder("savepoints"))).unwrap().folders {
             for listed in folder.checkpoints {
@@ -338,6 +360,7 @@ impl Day {
                 self.check_whole(newest, "newest after the clean-up");
             }
         }
+        self.check_complete("complete after the clean-up");
         self.tally
     }
 

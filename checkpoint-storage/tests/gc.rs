@@ -544,6 +544,32 @@ fn what_another_job_has_claimed_stays_with_all_that_it_refers_to() {
 }
 
 #[test]
+fn a_claimer_of_whom_there_is_no_trace_may_have_moved_and_nothing_is_deleted() {
+    let store = MemoryStore::new();
+    let root = StoreRoot::memory(&store, "test");
+    now(left_by_a_killed_attempt(&root));
+    store.put(
+        "chk-1/_claimed",
+        "holdfast: claimed by job other in memory://test/other\n",
+    );
+    // It has begun to delete what it claimed, and its own checkpoints may need the rest.
+    store.remove("chk-1/_metadata");
+    let before = store.paths();
+    let opener = |_: &str| Ok(StoreRoot::memory(&store, "test").folder("other"));
+    let options = GcOptions {
+        opener: &opener,
+        ..taking_over(8)
+    };
+    let report = now(collect_garbage(&root, &options)).unwrap();
+    assert!(
+        report.stopped[0].to_string().contains("no trace"),
+        "{:?}",
+        report.stopped
+    );
+    assert_eq!(store.paths(), before);
+}
+
+#[test]
 fn what_lies_beside_the_jobs_is_told_and_never_deleted() {
     let store = MemoryStore::new();
     let root = StoreRoot::memory(&store, "test");

@@ -240,6 +240,32 @@ fn what_lower_attempts_left_unfinished_is_swept_and_can_not_be_completed_any_mor
 }
 
 #[test]
+fn a_sweep_keeps_what_a_complete_checkpoint_names_in_the_folder_of_one_that_is_gone() {
+    let store = MemoryStore::new();
+    let root = StoreRoot::memory(&store, "job");
+    now(async {
+        let old = open(&root, 1).await;
+        let one = checkpoint(&old, 1, &[]).await;
+        let mut two = checkpoint(&old, 2, &[]).await;
+        let borrowed = one.operators[0].subtasks[0].snapshot.clone();
+        Arc::make_mut(&mut two.operators[0].subtasks[0].snapshot)
+            .managed_keyed
+            .extend(borrowed.managed_keyed.iter().cloned());
+        for each in [&one, &two] {
+            old.publish(each).await.unwrap();
+        }
+        // It is discarded, and its attempt dies before it is done.
+        root.delete("chk-1/_metadata").await.unwrap();
+        let next = open(&root, 2).await;
+        next.sweep_abandoned().await.unwrap();
+        let second = next.load("chk-2").await.unwrap();
+        assert!(verify(&second, []).await.unwrap().faults.is_empty());
+        // What only the first named is gone.
+        assert_eq!(all_objects(&root, "chk-1").await.len(), 2);
+    });
+}
+
+#[test]
 fn k_475_task_owned_objects_outlive_the_checkpoint() {
     let store = MemoryStore::new();
     let root = StoreRoot::memory(&store, "job");

@@ -154,6 +154,27 @@ fn k_282_a_claimed_checkpoint_stays_as_a_whole_while_one_of_its_objects_is_used(
 }
 
 #[test]
+fn a_claimed_checkpoint_loses_none_of_its_objects_before_all_of_them() {
+    let mut registry = SharedRegistry::new();
+    let (early, late) = (shared("early"), shared("late"));
+    registry
+        .register_checkpoint(
+            &using(1, &[early.clone(), late.clone()]),
+            Ownership::Claimed,
+        )
+        .unwrap();
+    registry
+        .register_checkpoint(&using(2, std::slice::from_ref(&late)), Ownership::Own)
+        .unwrap();
+    let found = registry.unregister_unused(id(2));
+    assert_eq!(
+        (found.objects.len(), found.still_used),
+        (0, BTreeSet::from([id(1)]))
+    );
+    assert_eq!(registry.unregister_unused(id(3)), unused(&[early, late]));
+}
+
+#[test]
 fn k_286_the_same_object_twice_in_one_checkpoint_is_kept_once() {
     let mut registry = SharedRegistry::new();
     registry

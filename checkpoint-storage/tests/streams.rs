@@ -43,6 +43,25 @@ fn object_of(handle: Option<StateHandle>) -> ObjectHandle {
 }
 
 #[test]
+fn a_dropped_removal_leaves_the_rest_on_the_list() {
+    let mut store = FaultyStore::new(|_, _, _| Fault::None);
+    store.yields = 1;
+    let storage = storage(&store.root(), options(0, 16));
+    for name in ["shared/7-a", "shared/7-b", "shared/7-c"] {
+        store.inner.put(name, "x");
+        let handle = object(Root::Own, name, b"x");
+        storage.discard(handle.object().unwrap());
+    }
+    for polls in 0..4 {
+        assert!(poll_times(storage.reap(), polls).is_none());
+        // Nothing lies there that is not on the list.
+        assert!(storage.unwanted() >= store.inner.paths().len(), "{polls}");
+    }
+    assert!(poll_times(storage.reap(), 100).unwrap().failed.is_empty());
+    assert_eq!((storage.unwanted(), store.inner.paths().len()), (0, 0));
+}
+
+#[test]
 fn k_457_an_empty_stream_gives_no_handle_and_creates_nothing() {
     on_every_store(|kind, runtime, root| {
         runtime.block_on(async {

@@ -20,7 +20,7 @@ use job_support::{
 use runtime_core::config::ClaimMode;
 use runtime_core::coordinator::{CoordinatorConfig, JobStatus, Retention};
 use runtime_core::execution::SavepointFormat;
-use runtime_core::testing::Driver;
+use runtime_core::testing::{Driver, FaultyCheckpoints, StoreFaults};
 use runtime_core::{ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobParts, RestoreFrom};
 use state_api::{
     BackendContext, BackendFactory, CheckpointId, Error, ErrorKind, FrozenTables,
@@ -412,6 +412,37 @@ fn k_275_shared_objects_live_as_long_as_a_retained_checkpoint_uses_them() {
             "seed {seed}: {lying} for {shared:?}"
         );
     }
+}
+
+#[test]
+fn what_looks_complete_is_whole_however_often_deletions_fail_or_dawdle() {
+    let mut injected = 0;
+    for seed in 0..5 {
+        let (lines, ledger, folders) = (lines(4000), Ledger::new(), Folders::new());
+        let faults = StoreFaults {
+            delete: 400,
+            slow: 600,
+            ..StoreFaults::default()
+        };
+        let store = FaultyCheckpoints::new(folders.store("wordcount", seed), faults, seed);
+        let mut parts = parts().checkpoints(Arc::new(store.clone()));
+        parts.backend = Arc::new(Sharing::default());
+        let root = folders.0.clone();
+        parts.events = Arc::new(move |event: &JobEvent| {
+            if let JobEvent::CheckpointCompleted(_) = event {
+                Folders(root.clone()).check("wordcount");
+            }
+        });
+        let job = wordcount(&lines, 2, &ledger);
+        Driver::new(seed)
+            .budget(3)
+            .run(&job, &settings(10), parts)
+            .unwrap();
+        injected += store.injected();
+        let (ids, _) = folders.check("wordcount");
+        assert!(ids.len() <= 6, "seed {seed}: {ids:?}");
+    }
+    assert!(injected > 0, "{injected}");
 }
 
 #[test]

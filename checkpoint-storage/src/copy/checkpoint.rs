@@ -106,6 +106,9 @@ pub async fn copy_checkpoint(
     Ok(report)
 }
 
+/// Copies that are made ready at once: each has room for the state of a digest, nearly two KiB.
+const AT_HAND: usize = 512;
+
 /// Copies objects and metadata; returns how many objects were there.
 async fn copy_all(
     found: &StoredCheckpoint,
@@ -116,24 +119,25 @@ async fn copy_all(
     let bytes = sources.iter().map(|source| source.object.len).sum();
     let mut reused = 0;
     let progress = Progress::of(sources.len(), bytes, options.watcher);
-    // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
-    let copies: Vec<_> = sources
-        .iter()
-        .enumerate()
-        .map(|(index, source)| {
-            let progress = &progress;
-            async move { (index, copy_object(source, target, progress).await) }
-        })
-        .collect();
-    let mut copies = stream::iter(copies).buffer_unordered(options.concurrency.max(1));
     let mut names: Vec<Option<RelPath>> = vec![None; sources.len()];
-    while let Some((index, copied)) = copies.next().await {
-        let named = |e: Error| e.with("checkpoint", found.folder.url());
-        let copied = copied.map_err(named)?;
-        reused += usize::from(copied.was_there);
-        names[index] = Some(copied.path);
+    for (chunk, objects) in sources.chunks(AT_HAND).enumerate() {
+        // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
+        let copies: Vec<_> = objects
+            .iter()
+            .enumerate()
+            .map(|(index, source)| {
+                let (progress, index) = (&progress, chunk * AT_HAND + index);
+                async move { (index, copy_object(source, target, progress).await) }
+            })
+            .collect();
+        let mut copies = stream::iter(copies).buffer_unordered(options.concurrency.max(1));
+        while let Some((index, copied)) = copies.next().await {
+            let named = |e: Error| e.with("checkpoint", found.folder.url());
+            let copied = copied.map_err(named)?;
+            reused += usize::from(copied.was_there);
+            names[index] = Some(copied.path);
+        }
     }
-    drop(copies);
     let (mut places, mut inline) = (HashMap::new(), HashMap::new());
     for (source, name) in sources.iter().zip(names) {
         let Some(name) = name else {

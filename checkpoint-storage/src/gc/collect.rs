@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream;
 use state_api::{Attempt, Error, ErrorKind, JobId, Result};
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, OtherJobs};
 use super::inventory::Inventory;
 use super::judge::{Fate, GcReport, judge};
 use crate::checkpoint::abandonment;
@@ -34,6 +35,8 @@ pub struct GcOptions<'a> {
     pub take_over: bool,
     /// Folders of other jobs whose references count as well, beside those that claims name.
     pub others: &'a [StoreRoot],
+    /// What those folders were seen to refer to: clean-ups that share it read each of them once.
+    pub seen: Arc<OtherJobs>,
     /// Opens the folders of jobs that have claimed a checkpoint.
     pub opener: RootOpener<'a>,
     /// Makes the content of the attempt's number.
@@ -50,6 +53,7 @@ impl Default for GcOptions<'_> {
             dry_run: false,
             take_over: false,
             others: &[],
+            seen: Arc::default(),
             opener: &|url| {
                 Err(Error::config("nothing here opens the folders of other jobs").with("url", url))
             },
@@ -96,7 +100,7 @@ pub async fn collect_garbage(root: &StoreRoot, options: &GcOptions<'_>) -> Resul
     // A gap is known without taking the attempt: a damaged checkpoint is no reason to stop a job.
     if !options.dry_run && stopped.is_empty() {
         let inventory = Inventory::of(root).await?;
-        let evidence = Evidence::of(root, &inventory, options.others, options.opener).await?;
+        let evidence = Evidence::of(root, &inventory, options).await?;
         stopped.extend(gaps(&evidence));
     }
     if options.dry_run || !stopped.is_empty() {
@@ -138,7 +142,7 @@ async fn look(
 ) -> Result<(Inventory, GcReport)> {
     // Objects first: what a checkpoint that is completed meanwhile needs is either not listed or referred to.
     let mut inventory = Inventory::of(root).await?;
-    let evidence = Evidence::of(root, &inventory, options.others, options.opener).await?;
+    let evidence = Evidence::of(root, &inventory, options).await?;
     let report = GcReport {
         folder: root.url().to_owned(),
         job: evidence.job.clone(),
@@ -179,21 +183,24 @@ async fn list(
     Ok(report)
 }
 
-/// Asks for the lengths of the objects, for people.
+/// Asks for the lengths of the objects that the listing did not tell, for people.
 async fn measure(root: &StoreRoot, options: &GcOptions<'_>, report: &mut GcReport) {
-    let objects = report.unreferenced.iter().enumerate();
-    let paths: Vec<(usize, String)> = objects
-        .filter(|(_, found)| found.upload.is_none())
-        .map(|(index, found)| (index, found.path.clone()))
-        .collect();
-    let asked: Vec<_> = paths
+    let unknown: Vec<(usize, String)> = report
+        .unreferenced
         .iter()
-        .map(|(index, path)| (*index, path))
-        .map(|(index, path)| async move { (index, root.len(path).await) })
+        .enumerate()
+        .filter(|(_, unreferenced)| unreferenced.len.is_none() && unreferenced.upload.is_none())
+        .map(|(index, unreferenced)| (index, unreferenced.path.clone()))
         .collect();
-    let mut asked = stream::iter(asked).buffer_unordered(options.concurrency.max(1));
-    while let Some((index, len)) = asked.next().await {
-        report.unreferenced[index].len = len.unwrap_or_default();
+    for batch in unknown.chunks(BATCH) {
+        let asked: Vec<_> = batch
+            .iter()
+            .map(|(index, path)| async move { (*index, root.len(path).await) })
+            .collect();
+        let mut asked = stream::iter(asked).buffer_unordered(options.concurrency.max(1));
+        while let Some((index, len)) = asked.next().await {
+            report.unreferenced[index].len = len.unwrap_or_default();
+        }
     }
 }
 

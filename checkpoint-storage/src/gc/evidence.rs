@@ -1,9 +1,11 @@
 //! What is asked before anything is called unreferenced: checkpoints and claims.
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use state_api::{Attempt, CheckpointId, Error, JobId, Result, Root};
+use tokio::sync::Mutex;
 
-use super::collect::RootOpener;
+use super::collect::GcOptions;
 use super::inventory::Inventory;
 use crate::checkpoint::{CheckpointState, StoredCheckpoint, list_checkpoints};
 use crate::claim::{CLAIM_NAME, ClaimRecord};
@@ -67,8 +69,7 @@ impl Evidence {
     pub(super) async fn of(
         root: &StoreRoot,
         inventory: &Inventory,
-        others: &[StoreRoot],
-        opener: RootOpener<'_>,
+        options: &GcOptions<'_>,
     ) -> Result<Self> {
         let mut evidence = Self::default();
         let mut claimers: BTreeSet<String> = BTreeSet::new();
@@ -126,18 +127,31 @@ impl Evidence {
                 Err(error) => return Err(error),
             }
         }
-        for other in others.iter().filter(|other| other.url() != root.url()) {
-            evidence.consult_other(root, other, &mut Vec::new()).await?;
+        for other in options.others {
+            if other.url() == root.url() {
+                continue;
+            }
+            for found in options.seen.of(other).await?.iter() {
+                if found.foreign_roots().any(|url| is_same(url, root)) {
+                    evidence.consult(root, found);
+                }
+            }
         }
         for url in claimers {
             let mut gaps = Vec::new();
-            match opener(&url) {
+            match (options.opener)(&url) {
                 Ok(claimer) => {
                     evidence.consult_other(root, &claimer, &mut gaps).await?;
-                    if !Liveness::of(&claimer).await?.is_over() {
-                        gaps.push(Error::retryable(
+                    match Liveness::of(&claimer).await? {
+                        // A claimer leaves its number before its claim.
+                        Liveness::NeverRan => gaps.push(Error::config(
+                            "there is no trace of the job that has claimed it: its folder was moved, or lies on another machine; \
+                             if that job is over for good, delete _claimed by hand",
+                        )),
+                        liveness if !liveness.is_over() => gaps.push(Error::retryable(
                             "the job that has claimed it may be deleting it, or reading it",
-                        ));
+                        )),
+                        _ => {}
                     }
                 }
                 Err(error) => gaps.push(error),
@@ -158,7 +172,7 @@ impl Evidence {
         self.referred.iter().any(|path| path.starts_with(&prefix))
     }
 
-    /// Counts what another job's checkpoints refer to.
+    /// Counts what the checkpoints of a job that has claimed one of this job's refer to, as they are now.
     async fn consult_other(
         &mut self,
         root: &StoreRoot,
@@ -204,6 +218,35 @@ impl Evidence {
             objects: objects.len(),
         });
         self.referred.extend(objects);
+    }
+}
+
+/// The checkpoints of other jobs that refer to objects outside their own folders, as they were when first asked.
+///
+/// A job refers to objects of another after it has claimed a checkpoint there, and only to what that one or its own last
+/// checkpoint refers to. Claims are asked anew each time, and their jobs too, so what was seen once leaves nothing out.
+#[derive(Debug, Default)]
+pub struct OtherJobs {
+    seen: Mutex<BTreeMap<String, Arc<Vec<StoredCheckpoint>>>>,
+}
+
+impl OtherJobs {
+    async fn of(&self, job: &StoreRoot) -> Result<Arc<Vec<StoredCheckpoint>>> {
+        let mut seen = self.seen.lock().await;
+        if let Some(known) = seen.get(job.url()) {
+            return Ok(Arc::clone(known));
+        }
+        let listed = list_checkpoints(job).await?.into_iter();
+        let referring = listed.filter_map(|listed| match listed.state {
+            CheckpointState::Complete(found) => {
+                let refers = found.foreign_roots().next().is_some();
+                refers.then_some(*found)
+            }
+            _ => None,
+        });
+        let referring = Arc::new(referring.collect());
+        seen.insert(job.url().to_owned(), Arc::clone(&referring));
+        Ok(referring)
     }
 }
 

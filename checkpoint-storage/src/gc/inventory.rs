@@ -39,6 +39,8 @@ pub(super) struct Found {
     pub(super) sort: Sort,
     /// The checkpoint in whose folder it lies.
     pub(super) folder: Option<CheckpointId>,
+    /// Its length in bytes, where the listing told.
+    pub(super) len: Option<u64>,
 }
 
 /// Everything in a job folder.
@@ -78,7 +80,7 @@ impl Inventory {
                     true => Sort::Record,
                     false => temporary_or_foreign(&name),
                 };
-                inventory.add(name, sort, None);
+                inventory.add(name, sort, None, entry.len);
                 continue;
             }
             let folder = checkpoint_of_folder(&name);
@@ -95,7 +97,7 @@ impl Inventory {
                 let path = format!("{name}/{}", entry.name);
                 match entry.is_folder {
                     true => inventory.foreign_folders.push(path),
-                    false => inventory.add(path, sort(&entry.name), folder),
+                    false => inventory.add(path, sort(&entry.name), folder, entry.len),
                 }
             }
         }
@@ -107,8 +109,13 @@ impl Inventory {
         self.found.iter().any(|found| found.path == path)
     }
 
-    fn add(&mut self, path: String, sort: Sort, folder: Option<CheckpointId>) {
-        self.found.push(Found { path, sort, folder });
+    fn add(&mut self, path: String, sort: Sort, folder: Option<CheckpointId>, len: Option<u64>) {
+        self.found.push(Found {
+            path,
+            sort,
+            folder,
+            len,
+        });
     }
 }
 

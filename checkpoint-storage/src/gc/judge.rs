@@ -115,7 +115,7 @@ pub(super) fn judge(
         report.unreferenced.push(Unreferenced {
             path: found.path.clone(),
             upload: None,
-            len: None,
+            len: found.len,
             why,
             fate,
         });

@@ -15,7 +15,7 @@ mod judge;
 pub(crate) use inventory::attempt_of_path;
 
 pub use collect::{GcOptions, RootOpener, collect_garbage};
-pub use evidence::{ConsultedCheckpoint, ConsultedClaim, Evidence};
+pub use evidence::{ConsultedCheckpoint, ConsultedClaim, Evidence, OtherJobs};
 pub use judge::{Fate, GcReport, Unreferenced, Why};
 
 use std::collections::{BTreeMap, HashSet};

@@ -228,6 +228,7 @@ impl ObjectStore for HdfsStore {
                         .unwrap_or_default()
                         .to_owned(),
                     is_folder: status.isdir,
+                    len: None,
                 })
                 .collect();
             entries.sort();

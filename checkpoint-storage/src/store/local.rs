@@ -3,6 +3,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -11,6 +12,9 @@ use state_api::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 
 use super::{Held, Lease, ObjectStore, ObjectWriter, StoreEntry};
+
+/// How long one waits between tries to hold a file.
+const HOLD_WAITS_MS: [u64; 5] = [1, 4, 16, 64, 256];
 
 /// A store in a folder of a local (or mounted) file system.
 ///
@@ -185,7 +189,11 @@ fn list_folder(folder: &Path) -> Result<Vec<StoreEntry>> {
         // Names that are not text were not written by us.
         if let Ok(name) = entry.file_name().into_string() {
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            entries.push(StoreEntry { name, is_folder });
+            entries.push(StoreEntry {
+                name,
+                is_folder,
+                len: None,
+            });
         }
     }
     entries.sort();
@@ -291,7 +299,15 @@ impl ObjectStore for LocalStore {
         let path = path.to_owned();
         self.blocking(move |folder| {
             let file = folder.resolve(&path)?;
-            match lock(&file, false) {
+            let mut locked = lock(&file, false);
+            for wait in HOLD_WAITS_MS {
+                // Somebody who looks whether it is held has it for a moment.
+                if matches!(locked, Err(TryLockError::WouldBlock)) {
+                    std::thread::sleep(Duration::from_millis(wait));
+                    locked = lock(&file, false);
+                }
+            }
+            match locked {
                 // The system gives the lock back when the process ends, however it ends.
                 Ok(locked) => Ok(locked.map(|locked| Arc::new(locked) as Lease)),
                 Err(TryLockError::WouldBlock) => Ok(None),

@@ -110,16 +110,18 @@ impl ObjectStore for MemoryStore {
             let objects = self.lock();
             let below = objects
                 .range(prefix.clone()..)
-                .map_while(|(path, _)| path.strip_prefix(&prefix));
+                .map_while(|(path, body)| Some((path.strip_prefix(&prefix)?, body.len())));
             let mut entries: Vec<_> = below
-                .map(|rest| match rest.split_once('/') {
+                .map(|(rest, len)| match rest.split_once('/') {
                     Some((name, _)) => StoreEntry {
                         name: name.to_owned(),
                         is_folder: true,
+                        len: None,
                     },
                     None => StoreEntry {
                         name: rest.to_owned(),
                         is_folder: false,
+                        len: Some(len as u64),
                     },
                 })
                 .collect();

@@ -47,6 +47,8 @@ pub struct StoreEntry {
     pub name: String,
     /// Whether it is a folder itself.
     pub is_folder: bool,
+    /// Length of an object in bytes, where the listing tells.
+    pub len: Option<u64>,
 }
 
 /// A store of objects: a local folder, a bucket, memory.

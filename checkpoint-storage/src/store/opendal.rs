@@ -241,6 +241,8 @@ impl ObjectStore for OpendalStore {
                     .map(|entry| StoreEntry {
                         name: entry.name().trim_end_matches('/').to_owned(),
                         is_folder: entry.path().ends_with('/'),
+                        // Nothing is said as 0.
+                        len: Some(entry.metadata().content_length()).filter(|len| *len > 0),
                     })
                     .collect();
                 entries.sort();

@@ -11,6 +11,9 @@ use crate::progress::{Progress, Watcher};
 use crate::reader::{Whole, check_object};
 use crate::root::StoreRoot;
 
+/// Checks that are made ready at once: each has room for the state of a digest, nearly two KiB.
+const AT_HAND: usize = 512;
+
 /// How [`verify_checkpoints`] reads.
 #[derive(Clone, Copy)]
 pub struct VerifyOptions<'a> {
@@ -188,25 +191,27 @@ pub async fn verify_checkpoints(
     report.bytes = needed.iter().map(|needed| needed.object.len).sum();
     let progress = Progress::of(report.objects, report.bytes, options.watcher);
     let own: Vec<&StoreRoot> = checkpoints.iter().map(|found| &found.own).collect();
-    // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
-    let checks: Vec<_> = needed
-        .iter()
-        .enumerate()
-        .map(|(index, needed)| {
-            let mut roots = own.iter().copied().chain(options.roots);
-            let root = roots.find(|root| root.url() == needed.root).cloned();
-            let progress = &progress;
-            async move { (index, check(root, needed, progress).await) }
-        })
-        .collect();
-    let mut checks = stream::iter(checks).buffer_unordered(options.concurrency.max(1));
     let mut wrong: HashMap<usize, (Damage, Error)> = HashMap::new();
-    while let Some((index, outcome)) = checks.next().await {
-        if let Err(damage) = outcome {
-            wrong.insert(index, damage);
+    for (chunk, objects) in needed.chunks(AT_HAND).enumerate() {
+        // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
+        let checks: Vec<_> = objects
+            .iter()
+            .enumerate()
+            .map(|(index, needed)| {
+                let mut roots = own.iter().copied().chain(options.roots);
+                let root = roots.find(|root| root.url() == needed.root).cloned();
+                let progress = &progress;
+                let index = chunk * AT_HAND + index;
+                async move { (index, check(root, needed, progress).await) }
+            })
+            .collect();
+        let mut checks = stream::iter(checks).buffer_unordered(options.concurrency.max(1));
+        while let Some((index, outcome)) = checks.next().await {
+            if let Err(damage) = outcome {
+                wrong.insert(index, damage);
+            }
         }
     }
-    drop(checks);
     for (index, needed) in needed.into_iter().enumerate() {
         let Some((damage, reason)) = wrong.remove(&index) else {
             continue;

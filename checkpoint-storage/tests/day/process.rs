@@ -1,5 +1,6 @@
 //! One attempt of a job: it takes checkpoints as the runtime does, and keeps two of them.
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use checkpoint_storage::{
     CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, OperatorMetadata,
@@ -23,6 +24,10 @@ pub(crate) struct Process {
     writer: ObjectCheckpointStorage,
     registry: SharedRegistry,
     retained: BTreeMap<CheckpointId, CheckpointMetadata>,
+    /// Subsumed checkpoints that are not known to be gone.
+    leaving: Vec<CheckpointMetadata>,
+    /// Shared objects that go with them.
+    spared: Vec<ObjectHandle>,
     /// Checkpoints of its own that the other job has claimed.
     lent: Vec<CheckpointMetadata>,
     /// The checkpoint of the other job that this one has claimed.
@@ -63,6 +68,7 @@ impl Process {
         job: &str,
         names: UuidSource,
         claim: Option<StoredCheckpoint>,
+        world: &Arc<World>,
     ) -> Result<Self> {
         let mut store = JobStore::open(root, JobId::new(job)?, names.clone()).await?;
         let mut registry = SharedRegistry::new();
@@ -77,6 +83,7 @@ impl Process {
                     retained.insert(found.metadata.checkpoint, found.metadata);
                 }
             }
+            world.reported(latest.folder.url());
             for metadata in retained.values() {
                 registry.register_checkpoint(metadata, Ownership::Own)?;
             }
@@ -105,6 +112,8 @@ impl Process {
             names,
             registry,
             retained,
+            leaving: Vec::new(),
+            spared: Vec::new(),
             lent: Vec::new(),
             claimed,
             swept: false,
@@ -216,7 +225,10 @@ impl Process {
         loop {
             tries += 1;
             match self.store.publish(&metadata).await {
-                Ok(_) => break,
+                Ok(published) => {
+                    world.reported(&published.url);
+                    break;
+                }
                 Err(e) if e.kind() == ErrorKind::Retryable && tries < PUBLISH_TRIES => {}
                 Err(e) => return Err(e),
             }
@@ -234,32 +246,33 @@ impl Process {
         Ok(true)
     }
 
+    /// Deletes what is subsumed; what may still be there after a failure keeps its objects, and is tried again.
     async fn subsume(&mut self) -> Result<()> {
         while self.retained.len() > RETAINED {
-            let Some((_, oldest)) = self.retained.pop_first() else {
-                break;
-            };
-            let kept: Vec<_> = self.retained.values().chain(&self.lent).cloned().collect();
-            match self.store.discard(&oldest, &kept).await {
+            self.leaving
+                .extend(self.retained.pop_first().map(|(_, oldest)| oldest));
+        }
+        for _ in 0..self.leaving.len() {
+            let oldest = self.leaving.remove(0);
+            let others = self
+                .retained
+                .values()
+                .chain(&self.lent)
+                .chain(&self.leaving);
+            let others: Vec<_> = others.cloned().collect();
+            match self.store.discard(&oldest, &others).await {
                 Ok(report) if report.claimed => self.lent.push(oldest),
-                other => costs_space(other)?,
+                Ok(report) if report.failed.is_empty() => {}
+                other => {
+                    self.leaving.push(oldest);
+                    costs_space(other)?;
+                }
             }
         }
         let Some(lowest) = self.retained.keys().next().copied() else {
             return Ok(());
         };
         let unused = self.registry.unregister_unused(lowest);
-        let lent: HashSet<_> = self
-            .lent
-            .iter()
-            .flat_map(|m| m.objects())
-            .map(|u| u.object.clone())
-            .collect();
-        let unused_objects: Vec<_> = unused
-            .objects
-            .into_iter()
-            .filter(|object| !lent.contains(object))
-            .collect();
         if let Some((found, metadata)) = &self.claimed
             && metadata.checkpoint < lowest
             && !unused.still_used.contains(&metadata.checkpoint)
@@ -268,10 +281,26 @@ impl Process {
                 .store
                 .discard_claimed(found, self.retained.values())
                 .await;
-            costs_space(discarded)?;
-            self.claimed = None;
+            match discarded {
+                Ok(report) if report.failed.is_empty() => self.claimed = None,
+                other => costs_space(other)?,
+            }
         }
-        costs_space(self.store.delete_objects(&unused_objects).await)
+        let objects = |metadata: &CheckpointMetadata| -> Vec<_> {
+            metadata.objects().map(|u| u.object.clone()).collect()
+        };
+        let lent: HashSet<_> = self.lent.iter().flat_map(objects).collect();
+        let claimed = self.claimed.iter().map(|(_, metadata)| metadata);
+        let leaving = self.leaving.iter().chain(claimed);
+        let leaving: HashSet<_> = leaving.flat_map(objects).collect();
+        let all = std::mem::take(&mut self.spared)
+            .into_iter()
+            .chain(unused.objects);
+        let (spared, unused) = all
+            .filter(|object| !lent.contains(object))
+            .partition::<Vec<_>, _>(|object| leaving.contains(object));
+        self.spared = spared;
+        costs_space(self.store.delete_objects(&unused).await)
     }
 
     /// Takes a savepoint; `false` when it was given up.

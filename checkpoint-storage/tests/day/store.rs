@@ -1,5 +1,5 @@
 //! A store with every fault, and processes that die between any two calls of it.
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,6 +30,8 @@ struct State {
     now_ms: u64,
     storm_until_ms: u64,
     faults: u64,
+    /// URLs of the checkpoints that a process has called complete, or begun with.
+    reported: BTreeSet<String>,
 }
 
 impl World {
@@ -41,6 +43,7 @@ impl World {
                 now_ms: 0,
                 storm_until_ms: 0,
                 faults: 0,
+                reported: BTreeSet::new(),
             }),
             interlude: Mutex::new(None),
             busy: AtomicBool::new(false),
@@ -75,6 +78,16 @@ impl World {
 
     pub(crate) fn faults(&self) -> u64 {
         self.state.lock().unwrap().faults
+    }
+
+    /// Notes that a checkpoint is one to go on from.
+    pub(crate) fn reported(&self, url: &str) {
+        self.state.lock().unwrap().reported.insert(url.to_owned());
+    }
+
+    /// Whether a process has called a checkpoint complete; a fenced one may have published another that nobody hears of.
+    pub(crate) fn was_reported(&self, url: &str) -> bool {
+        self.state.lock().unwrap().reported.contains(url)
     }
 
     /// The store as one process sees it.

@@ -74,7 +74,7 @@ pub trait CheckpointStore: Send + Sync {
         .with("path", path))))
     }
 
-    /// Deletes shared objects that no checkpoint uses any more.
+    /// Deletes shared objects that no checkpoint uses any more: those that were discarded are known to be gone, or claimed.
     ///
     /// # Errors
     /// Those of the store; `Fenced`.
@@ -149,7 +149,20 @@ pub trait CheckpointStore: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Clears away what earlier attempts left unfinished; called once, after the first checkpoint of this attempt is complete.
+    ///
+    /// It may take long, and may be dropped at any call.
+    ///
+    /// # Errors
+    /// `Fenced`; other failures cost space alone, and are told in the log.
+    fn sweep(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Deletes a checkpoint that was published, metadata first, and what no other checkpoint refers to.
+    ///
+    /// On success it is gone, or belongs to another job. After an error it may still be there as a whole: its objects are
+    /// kept then, and it is discarded again later.
     ///
     /// # Errors
     /// Those of the store; `Fenced`.

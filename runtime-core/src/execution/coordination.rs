@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use checkpoint_storage::{CheckpointMetadata, LocalCopies};
 use futures_channel::oneshot;
@@ -11,6 +11,7 @@ use state_api::{
     OperatorSnapshot, Result, SnapshotKind,
 };
 
+use super::deletions::{Deletion, Deletions};
 use super::inbox::{Inbox, Message};
 use super::journal::{Ending, Journal};
 use super::launch::Run;
@@ -91,8 +92,10 @@ pub(super) struct Coordination {
     pub(super) cleaning: usize,
     /// Places of savepoints that are being emptied.
     pub(super) draining: usize,
-    /// Deletions that the end of the job waits for.
-    pub(super) last_deletions: Vec<Arc<CheckpointMetadata>>,
+    /// What is to be deleted and not gone yet.
+    pub(super) deletions: Arc<Deletions>,
+    /// Whether left-overs of earlier attempts were cleared away, or are being.
+    pub(super) swept: bool,
     pub(super) journal: Rc<RefCell<Journal>>,
     /// Those who wait for the answer to a request.
     pub(super) waiting: BTreeMap<RequestId, oneshot::Sender<Result<CheckpointDone>>>,
@@ -105,8 +108,6 @@ pub(super) struct Coordination {
     pub(super) kinds: BTreeMap<CheckpointId, SnapshotKind>,
     /// Which checkpoints use which shared objects.
     pub(super) shared: SharedObjects,
-    /// Shared objects that go with the last deletions.
-    pub(super) last_objects: Vec<ObjectHandle>,
     /// Where the pending savepoints go.
     pub(super) places: Arc<Places>,
     /// Second copies of objects on local disk.
@@ -194,25 +195,67 @@ impl Coordination {
         let mut doomed = Vec::new();
         for id in released.checkpoints {
             match self.metadata.remove(&id) {
-                Some(metadata) => doomed.push((id, metadata)),
+                Some(metadata) => doomed.push(metadata),
                 None => self.cleaned(id),
             }
         }
         if doomed.is_empty() && released.objects.is_empty() {
             return;
         }
+        self.delete(doomed, released.objects);
+    }
+
+    /// Deletes checkpoints that exist, and shared objects, in turn with what is being deleted already.
+    fn delete(&mut self, doomed: Vec<Arc<CheckpointMetadata>>, objects: Vec<ObjectHandle>) {
         self.cleaning += doomed.len();
+        // Known before any task deletes anything: whichever is first does the work of all.
+        self.deletions.add(doomed, objects);
+        let deletions = Arc::clone(&self.deletions);
         let (store, inbox) = (Arc::clone(&self.store), Arc::clone(&self.inbox));
         self.executor.spawn_io(Box::pin(async move {
-            let mut all = true;
-            for (id, metadata) in doomed {
-                all &= told(store.discard(metadata).await, Some(id), &inbox);
-                inbox.send(Message::Fact(Fact::Cleaned { id }));
-            }
-            // Objects of a checkpoint that is still there are left with it.
-            if all && !released.objects.is_empty() {
-                told(store.delete_shared(released.objects).await, None, &inbox);
-            }
+            let tell = move |deletion| match deletion {
+                Deletion::Checkpoint(id, error) => {
+                    told(error.map_or(Ok(()), Err), Some(id), &inbox);
+                    inbox.send(Message::Fact(Fact::Cleaned { id }));
+                }
+                Deletion::Objects(error) => told(Err(error), None, &inbox),
+            };
+            deletions.carry_out(store.as_ref(), &tell).await;
+        }));
+    }
+
+    /// Deletes what is still to be deleted at the end of the job, and waits for it.
+    pub(super) async fn delete_last(&self) {
+        let warnings = std::sync::Mutex::new(Vec::new());
+        let tell = |deletion| {
+            let error = match deletion {
+                Deletion::Checkpoint(id, error) => error.map(|e| e.with("checkpoint", id)),
+                Deletion::Objects(error) => Some(error),
+            };
+            let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
+            warnings.extend(error);
+        };
+        self.deletions.carry_out(self.store.as_ref(), &tell).await;
+        let warnings = warnings
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        for error in warnings {
+            self.tell(JobEvent::Warning(error));
+        }
+    }
+
+    /// Clears away what killed attempts left behind, once, after the first checkpoint of this attempt was reported.
+    ///
+    /// A start that finds its checkpoint damaged leaves everything as it was.
+    fn sweep(&mut self) {
+        if std::mem::replace(&mut self.swept, true) {
+            return;
+        }
+        let (store, inbox) = (Arc::clone(&self.store), Arc::clone(&self.inbox));
+        self.draining += 1;
+        self.executor.spawn_io(Box::pin(async move {
+            told(store.sweep().await, None, &inbox);
+            inbox.send(Message::Drained);
         }));
     }
 
@@ -288,13 +331,10 @@ impl Coordination {
             Action::LeaveBehind { id } => drop(self.places.remove(id)),
             Action::NotifyComplete { id, .. } => {
                 to_all(run, Command::Completed(id));
-                if let Some(copies) = &self.copies
-                    && self
-                        .metadata
-                        .get(&id)
-                        .is_some_and(|m| !m.kind.is_savepoint())
-                {
-                    copies.confirm(id);
+                let known = self.metadata.get(&id);
+                if known.is_some_and(|m| !m.kind.is_savepoint()) {
+                    self.copies.iter().for_each(|copies| copies.confirm(id));
+                    self.sweep();
                 }
                 self.release();
             }
@@ -379,8 +419,8 @@ impl Coordination {
                     .for_each(|id| self.shared.subsumed(*id));
                 let released = self.shared.release(verdict.keep.iter().min().copied());
                 let doomed = released.checkpoints.iter();
-                self.last_deletions = doomed.filter_map(|id| self.metadata.remove(id)).collect();
-                self.last_objects = released.objects;
+                let doomed: Vec<_> = doomed.filter_map(|id| self.metadata.remove(id)).collect();
+                self.deletions.add(doomed, released.objects);
             }
             Action::Stopped => effects.push(Effect::Stopped),
             Action::Remark(remark) => tracing::debug!(?remark, "coordinator"),
@@ -456,12 +496,7 @@ impl Coordination {
         let Some(metadata) = self.metadata.remove(&id) else {
             return self.cleaned(id);
         };
-        let store = Arc::clone(&self.store);
-        self.clean(
-            id,
-            true,
-            Box::pin(async move { store.discard(metadata).await }),
-        );
+        self.delete(vec![metadata], Vec::new());
     }
 
     pub(super) fn discard_unpublished(
@@ -503,10 +538,10 @@ impl Coordination {
     }
 }
 
-/// Passes the failure of a deletion on, with the checkpoint if it is of one alone; returns whether there was none.
-fn told(result: Result<()>, of: Option<CheckpointId>, inbox: &Inbox) -> bool {
+/// Passes the failure of a deletion on, with the checkpoint if it is of one alone.
+fn told(result: Result<()>, of: Option<CheckpointId>, inbox: &Inbox) {
     let Err(error) = result else {
-        return true;
+        return;
     };
     if error.kind() == ErrorKind::Fenced {
         inbox.send(Message::Fact(Fact::Fenced));
@@ -517,7 +552,6 @@ fn told(result: Result<()>, of: Option<CheckpointId>, inbox: &Inbox) -> bool {
         };
         inbox.send(Message::Warning(error));
     }
-    false
 }
 
 /// Returns what tasks and metadata call a kind of checkpoint.

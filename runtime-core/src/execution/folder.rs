@@ -1,5 +1,4 @@
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
@@ -32,15 +31,13 @@ pub struct FolderCheckpoints {
     /// Opens checkpoints and folders that are named by path.
     access: Option<StoreAccess>,
     opened: Mutex<Option<Opened>>,
-    /// Whether left-overs of earlier attempts were cleared away.
-    swept: AtomicBool,
 }
 
 #[derive(Clone)]
 struct Opened {
     store: JobStore,
     storage: Arc<ObjectCheckpointStorage>,
-    /// What this attempt has published or was handed.
+    /// What this attempt has published or was handed, and is not known to be gone.
     retained: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
     /// Checkpoints of this job that others have claimed: their objects stay.
     lent: Vec<Arc<CheckpointMetadata>>,
@@ -70,7 +67,6 @@ impl FolderCheckpoints {
             savepoints: None,
             access: None,
             opened: Mutex::new(None),
-            swept: AtomicBool::new(false),
         }
     }
 
@@ -115,24 +111,6 @@ impl FolderCheckpoints {
     pub fn allow(mut self, roots: impl IntoIterator<Item = StoreRoot>) -> Self {
         self.allowed.extend(roots);
         self
-    }
-
-    /// Clears away what killed attempts left behind, once.
-    ///
-    /// Done after the first checkpoint of this attempt: a start that finds its checkpoint damaged leaves everything as it was.
-    async fn sweep(&self, store: &JobStore) -> Result<()> {
-        if self.swept.swap(true, Ordering::Relaxed) {
-            return Ok(());
-        }
-        match store.sweep_abandoned().await {
-            Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
-            Err(error) => {
-                // Left-overs cost space, not correctness.
-                tracing::warn!(%error, "left-overs of earlier attempts stay");
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -202,25 +180,26 @@ impl FolderCheckpoints {
 
 /// Returns the complete checkpoints up to the newest of the history that is continued, oldest first.
 async fn continued(store: &JobStore) -> Result<BTreeMap<CheckpointId, Arc<CheckpointMetadata>>> {
-    let latest = match store.latest().await {
-        Ok(Some(latest)) => latest,
-        Ok(None) => return Ok(BTreeMap::new()),
-        // Whether the job may begin without them is said when it is loaded.
-        Err(error) if error.kind() == ErrorKind::Corrupt => {
-            tracing::warn!(%error, "nothing of earlier attempts is continued");
-            return Ok(BTreeMap::new());
-        }
-        Err(error) => return Err(error),
+    let listed = store.list().await?;
+    // The newest of the highest attempt comes first.
+    let latest = listed.iter().find_map(|listed| match &listed.state {
+        CheckpointState::Complete(found) => Some(found.metadata.checkpoint),
+        _ => None,
+    });
+    // Whether the job may begin without those that can't be read is said when it is loaded.
+    let Some(upto) = latest else {
+        return Ok(BTreeMap::new());
     };
-    let listed = store.list().await?.into_iter().filter_map(|listed| match listed.state {
-        CheckpointState::Complete(found) if !found.metadata.kind.is_savepoint() => Some(found.metadata),
+    let listed = listed.into_iter().filter_map(|listed| match listed.state {
+        CheckpointState::Complete(found) if !found.metadata.kind.is_savepoint() => {
+            Some(found.metadata)
+        }
         CheckpointState::Damaged(error) => {
             tracing::warn!(checkpoint = listed.name, %error, "a damaged checkpoint is passed over");
             None
         }
         _ => None,
     });
-    let upto = latest.metadata.checkpoint;
     Ok(listed
         .filter(|m| m.checkpoint <= upto)
         .map(|m| (m.checkpoint, Arc::new(m)))
@@ -411,7 +390,6 @@ impl CheckpointStore for FolderCheckpoints {
             if let Some(savepoint) = savepoint {
                 return reap(&savepoint.storage).await.or_else(warned);
             }
-            self.sweep(&store).await?;
             if let Some(opened) = &mut *self.lock() {
                 opened.retained.insert(metadata.checkpoint, metadata);
             }
@@ -423,30 +401,39 @@ impl CheckpointStore for FolderCheckpoints {
         Box::pin(async move { self.opened()?.store.end().await })
     }
 
+    fn sweep(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match self.opened()?.store.sweep_abandoned().await {
+                Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
+                Err(error) => {
+                    // Left-overs cost space, not correctness.
+                    tracing::warn!(%error, "left-overs of earlier attempts stay");
+                    Ok(())
+                }
+                Ok(_) => Ok(()),
+            }
+        })
+    }
+
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             if let Some(savepoint) = self.savepoint(metadata.checkpoint) {
                 return self.discard_savepoint(&savepoint).await;
             }
-            let opened = {
-                let mut opened = self.lock();
-                if let Some(opened) = &mut *opened {
-                    opened.retained.remove(&metadata.checkpoint);
-                }
-                opened.clone()
-            };
-            let opened = opened
-                .ok_or_else(|| Error::bug("the checkpoint store is used before it is started"))?;
-            let retained = opened.retained.values().chain(&opened.lent);
-            let retained = retained.map(AsRef::as_ref);
+            let opened = self.opened()?;
+            let others = opened.retained.values().chain(&opened.lent);
+            let others = others.map(AsRef::as_ref);
+            let others = others.filter(|other| other.checkpoint != metadata.checkpoint);
             let report = match opened.claimed.get(&metadata.checkpoint) {
-                Some(found) => opened.store.discard_claimed(found, retained).await?,
-                None => opened.store.discard(&metadata, retained).await?,
+                Some(found) => opened.store.discard_claimed(found, others).await?,
+                None => opened.store.discard(&metadata, others).await?,
             };
-            if report.claimed
-                && let Some(opened) = &mut *self.lock()
-            {
-                opened.lent.push(metadata);
+            // Only now is it known to be gone, or claimed: until then it may be there as a whole.
+            if let Some(opened) = &mut *self.lock() {
+                opened.retained.remove(&metadata.checkpoint);
+                if report.claimed {
+                    opened.lent.push(metadata);
+                }
             }
             report.into_result()?;
             reap(&opened.storage).await

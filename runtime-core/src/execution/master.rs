@@ -325,7 +325,8 @@ impl Master<'_> {
             aborted: 0,
             cleaning: 0,
             draining: 0,
-            last_deletions: Vec::new(),
+            deletions: Arc::default(),
+            swept: false,
             journal: Rc::clone(journal),
             waiting: BTreeMap::new(),
             requests: 0,
@@ -335,7 +336,6 @@ impl Master<'_> {
             places: Arc::default(),
             copies: None,
             shared,
-            last_objects: Vec::new(),
         };
         Ok((start.attempt, store.storage(), Some(coordination), restored))
     }
@@ -593,19 +593,7 @@ impl Master<'_> {
                 }
             }
             let mut effects = coordination.handle(None, Fact::Stop { status });
-            for metadata in std::mem::take(&mut coordination.last_deletions) {
-                if let Err(error) = coordination.store.discard(metadata).await {
-                    // Objects of a checkpoint that is still there are left with it.
-                    coordination.last_objects.clear();
-                    self.tell(JobEvent::Warning(error));
-                }
-            }
-            let objects = std::mem::take(&mut coordination.last_objects);
-            if !objects.is_empty()
-                && let Err(error) = coordination.store.delete_shared(objects).await
-            {
-                self.tell(JobEvent::Warning(error));
-            }
+            coordination.delete_last().await;
             let until_ms = self.parts.clock.now_ms().saturating_add(LAST_CLEANING_MS);
             let mut stopped = false;
             loop {

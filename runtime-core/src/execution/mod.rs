@@ -6,6 +6,7 @@
 mod checkpoints;
 mod control;
 mod coordination;
+mod deletions;
 mod events;
 mod failpoints;
 mod folder;

@@ -205,6 +205,10 @@ impl CheckpointStore for FaultyCheckpoints {
         self.inner.end()
     }
 
+    fn sweep(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.sweep()
+    }
+
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.shared.dawdle().await;
