@@ -86,7 +86,7 @@ impl ChangeStreams {
             // Written of states that are others by now.
             self.rewrite.discard();
         }
-        let base = self.bases.base()?;
+        let base = self.bases.to_build_upon()?;
         // Bases fail in the background, or take for ever: now it is for the checkpoint to fail, or to wait.
         if base.is_overlong(&self.config) {
             return None;
@@ -122,7 +122,10 @@ impl ChangeStreams {
             _ => None,
         };
         let checkpoint = request.checkpoint;
-        self.bases.cut(checkpoint);
+        match &upon {
+            Some(_) => self.bases.cut(checkpoint),
+            None => self.bases.cut_whole(checkpoint),
+        }
         let mut chain = Chain {
             cut: checkpoint,
             files: Vec::new(),

@@ -417,6 +417,25 @@ fn k_246_k_247_savepoints_move_no_base_and_full_checkpoints_share_nothing() {
     assert!(objects(&restarted).is_disjoint(&objects(&native)));
 }
 
+/// Once a full checkpoint is complete what earlier ones wrote may go, and the notice may come after the next barrier.
+#[test]
+fn nothing_goes_on_top_of_what_a_full_checkpoint_on_its_way_replaces() {
+    let setup = setup();
+    let mut job = setup.start(counts);
+    fill(&mut job, 0..1_000, 1);
+    let first = job.snapshot(SnapshotKind::Checkpoint);
+    let cut = job.cut(SnapshotKind::FullCheckpoint).unwrap();
+    let full = cut.persist(&setup).unwrap();
+    fill(&mut job, 0..10, 2);
+    let next = job.cut(SnapshotKind::Checkpoint).unwrap();
+    let next = next.persist(&setup).unwrap();
+    assert!(objects(&next).is_disjoint(&objects(&first)));
+    job.aborted(full.id).unwrap();
+    job.aborted(next.id).unwrap();
+    let last = job.snapshot(SnapshotKind::Checkpoint);
+    assert!(objects(&last).is_superset(&objects(&first)));
+}
+
 #[test]
 fn k_262_the_first_checkpoint_after_a_restore_goes_on_top_of_what_was_restored() {
     let setup = setup();

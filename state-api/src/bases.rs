@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +19,8 @@ struct Known<T> {
     /// The checkpoint that the base is of; `None` for what was restored, which is older than all.
     completed: Option<CheckpointId>,
     pending: BTreeMap<CheckpointId, Pending<T>>,
+    /// Those of the pending ones that build on nothing.
+    whole: BTreeSet<CheckpointId>,
 }
 
 /// What becomes of a checkpoint that was cut.
@@ -47,6 +49,7 @@ impl<T> Bases<T> {
             base,
             completed: None,
             pending: BTreeMap::new(),
+            whole: BTreeSet::new(),
         };
         Self {
             shared: Arc::new(Mutex::new(known)),
@@ -57,15 +60,29 @@ impl<T> Bases<T> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what a checkpoint that is cut now may build upon.
+    /// Returns what the last checkpoint that was reported complete has written.
     #[must_use]
     pub fn base(&self) -> Option<Arc<T>> {
         self.lock().base.clone()
     }
 
+    /// Returns what a checkpoint that is cut now may build upon: the base, unless a checkpoint that builds on nothing is on its
+    /// way. Once that one is complete nobody needs the base, and its objects may be deleted before the notice is here.
+    #[must_use]
+    pub fn to_build_upon(&self) -> Option<Arc<T>> {
+        let known = self.lock();
+        known.base.clone().filter(|_| known.whole.is_empty())
+    }
+
     /// Learns that a checkpoint was cut: its async part is on its way.
     pub fn cut(&self, checkpoint: CheckpointId) {
         self.lock().pending.insert(checkpoint, Pending::Writing);
+    }
+
+    /// Learns that a checkpoint was cut that builds on nothing.
+    pub fn cut_whole(&self, checkpoint: CheckpointId) {
+        self.cut(checkpoint);
+        self.lock().whole.insert(checkpoint);
     }
 
     /// Learns that all of a checkpoint is written; one that was given up meanwhile stays forgotten.
@@ -88,7 +105,9 @@ impl<T> Bases<T> {
 
     /// Learns that a checkpoint will never complete.
     pub fn aborted(&self, checkpoint: CheckpointId) {
-        self.lock().pending.remove(&checkpoint);
+        let mut known = self.lock();
+        known.pending.remove(&checkpoint);
+        known.whole.remove(&checkpoint);
     }
 }
 
@@ -101,6 +120,7 @@ impl<T> Known<T> {
                 // Older ones can't become a base any more.
                 self.pending = self.pending.split_off(&checkpoint);
                 self.pending.remove(&checkpoint);
+                self.whole.retain(|whole| *whole > checkpoint);
             }
             Some(pending) => *pending = Pending::CompletedEarly,
             None => {}
@@ -192,6 +212,32 @@ mod tests {
         bases.written(CheckpointId(3), 3);
         bases.completed(CheckpointId(3));
         assert_eq!(base(&bases), Some(1));
+    }
+
+    #[test]
+    fn nothing_is_built_upon_while_a_checkpoint_is_on_its_way_that_replaces_all_there_is() {
+        let upon = |bases: &Bases<u64>| bases.to_build_upon().map(|base| *base);
+        let bases = Bases::restored(100);
+        write(&bases, 1);
+        assert_eq!(upon(&bases), Some(100));
+        bases.cut_whole(CheckpointId(2));
+        assert_eq!((upon(&bases), base(&bases)), (None, Some(100)));
+        bases.written(CheckpointId(2), 2);
+        assert_eq!(upon(&bases), None);
+        bases.completed(CheckpointId(1));
+        assert_eq!((upon(&bases), base(&bases)), (None, Some(1)));
+        bases.aborted(CheckpointId(2));
+        assert_eq!(upon(&bases), Some(1));
+        bases.cut_whole(CheckpointId(3));
+        bases.completed(CheckpointId(3));
+        assert_eq!(upon(&bases), None);
+        bases.written(CheckpointId(3), 3);
+        assert_eq!(upon(&bases), Some(3));
+        // One whose end nobody told is over when a later one is complete.
+        bases.cut_whole(CheckpointId(4));
+        write(&bases, 5);
+        bases.completed(CheckpointId(5));
+        assert_eq!(upon(&bases), Some(5));
     }
 
     #[test]

@@ -117,18 +117,23 @@ impl NativeSnapshots for RocksDbStore {
         let links = self.new_folder("cut");
         let transfers = self.config().transfers.max(1);
         let native = self.native_state();
-        let (scope, base) = match request.kind {
-            SnapshotKind::Checkpoint => (Scope::Shared, native.bases.base().unwrap_or_default()),
-            SnapshotKind::FullCheckpoint => (Scope::Shared, Arc::default()),
-            _ => (Scope::Exclusive, Arc::default()),
+        let base = match request.kind {
+            SnapshotKind::Checkpoint => native.bases.to_build_upon(),
+            _ => None,
         };
         let tracked = !request.kind.is_savepoint();
-        if tracked {
-            native.bases.cut(request.checkpoint);
+        let scope = match tracked {
+            true => Scope::Shared,
+            false => Scope::Exclusive,
+        };
+        match &base {
+            Some(_) => native.bases.cut(request.checkpoint),
+            None if tracked => native.bases.cut_whole(request.checkpoint),
+            None => {}
         }
         Ok(Box::new(FileSnapshot {
             frozen,
-            base,
+            base: base.unwrap_or_default(),
             scope,
             bases: tracked.then(|| native.bases.clone()),
             backend_id: Arc::clone(&native.backend_id),

@@ -51,7 +51,7 @@ impl<P: Send + Sync + Clone + 'static> Increments<P> {
         write: impl FnOnce(&mut PairWriter<'_>, Option<P>) -> Result<()> + Send + 'static,
     ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
         let base = match request.kind {
-            SnapshotKind::Checkpoint => self.bases.base(),
+            SnapshotKind::Checkpoint => self.bases.to_build_upon(),
             SnapshotKind::FullCheckpoint | SnapshotKind::NativeSavepoint => None,
             SnapshotKind::CanonicalSavepoint => {
                 return Err(Error::unsupported(
@@ -82,7 +82,10 @@ impl<P: Send + Sync + Clone + 'static> Increments<P> {
             states: states.into_iter().map(summary).collect(),
         };
         let offer = (!request.kind.is_savepoint()).then(|| {
-            self.bases.cut(request.checkpoint);
+            match &base {
+                Some(_) => self.bases.cut(request.checkpoint),
+                None => self.bases.cut_whole(request.checkpoint),
+            }
             (self.bases.clone(), position)
         });
         Ok(Box::new(PairsSnapshot {
