@@ -48,10 +48,11 @@ fn without_userinfo(value: &str) -> String {
         return value.to_owned();
     };
     let authority = rest.split(['/', '?', '#', ';']).next().unwrap_or(rest);
-    // A password may hold a slash.
-    let at = match authority.contains(':') {
-        true => rest.rfind('@'),
-        false => authority.rfind('@'),
+    // A password may hold a slash; what is behind the colon is a port else.
+    let cut_short = |(_, word): (&str, &str)| !word.bytes().all(|byte| byte.is_ascii_digit());
+    let at = match authority.rfind('@') {
+        None if authority.rsplit_once(':').is_some_and(cut_short) => rest.rfind('@'),
+        at => at,
     };
     match at {
         Some(at) => format!("{scheme}://{MASK}{}", &rest[at..]),
@@ -96,6 +97,10 @@ mod tests {
         assert_eq!(
             masked("execution.checkpointing.dir", "s3://me:p/w@host/a"),
             "s3://******@host/a"
+        );
+        assert_eq!(
+            masked("execution.checkpointing.dir", "hdfs://host:9000/a@b"),
+            "hdfs://host:9000/a@b"
         );
         assert_eq!(
             masked("execution.checkpointing.dir", &"0a".repeat(32)),
