@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     LocalExecution::start(job::<u32>(), settings, parts, io.handle())?.wait()?;
 
     // A test beside a job brings the small file `_metadata` of a savepoint along: `CheckpointMetadata::decode(include_bytes!(…))`.
-    let path = folder.path().join("sums").display().to_string();
+    let path = folder.path().join("sums/latest").display().to_string();
     let yesterday = io.block_on(StoredCheckpoint::find(&path, io.handle()))?.metadata;
     println!("{}", check_compat(&yesterday, &job::<u64>())?);
     println!("{}", check_compat(&yesterday, &job::<f64>())?);
