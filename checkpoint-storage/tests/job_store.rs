@@ -10,24 +10,6 @@ use common::*;
 use state_api::{Attempt, CheckpointId, ErrorKind};
 
 #[test]
-fn an_attempt_holds_its_number_though_somebody_looks_at_it_at_that_moment() {
-    let runtime = runtime();
-    let folder = tempfile::tempdir().unwrap();
-    let root = local(folder.path(), runtime.handle());
-    runtime
-        .block_on(root.publish("attempts/1", "x".into()))
-        .unwrap();
-    let looking = std::fs::File::open(folder.path().join("attempts/1")).unwrap();
-    looking.try_lock_shared().unwrap();
-    let looked = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        drop(looking);
-    });
-    assert!(runtime.block_on(root.hold("attempts/1")).unwrap().is_some());
-    looked.join().unwrap();
-}
-
-#[test]
 fn a_published_checkpoint_is_listed_loaded_and_verified() {
     on_every_store(|kind, runtime, root| {
         runtime.block_on(async {

@@ -299,15 +299,7 @@ impl ObjectStore for LocalStore {
         let path = path.to_owned();
         self.blocking(move |folder| {
             let file = folder.resolve(&path)?;
-            let mut locked = lock(&file, false);
-            for wait in HOLD_WAITS_MS {
-                // Somebody who looks whether it is held has it for a moment.
-                if matches!(locked, Err(TryLockError::WouldBlock)) {
-                    std::thread::sleep(Duration::from_millis(wait));
-                    locked = lock(&file, false);
-                }
-            }
-            match locked {
+            match lock_patiently(&file, std::thread::sleep) {
                 // The system gives the lock back when the process ends, however it ends.
                 Ok(locked) => Ok(locked.map(|locked| Arc::new(locked) as Lease)),
                 Err(TryLockError::WouldBlock) => Ok(None),
@@ -345,6 +337,22 @@ fn lock(file: &Path, shared: bool) -> Result<Option<File>, TryLockError> {
         false => opened.try_lock(),
     }
     .map(|()| Some(opened))
+}
+
+/// Takes a lock for good, waiting in between: somebody who looks whether it is held has it for a moment.
+fn lock_patiently(
+    file: &Path,
+    mut wait: impl FnMut(Duration),
+) -> Result<Option<File>, TryLockError> {
+    let mut locked = lock(file, false);
+    for millis in HOLD_WAITS_MS {
+        if !matches!(locked, Err(TryLockError::WouldBlock)) {
+            break;
+        }
+        wait(Duration::from_millis(millis));
+        locked = lock(file, false);
+    }
+    locked
 }
 
 struct LocalWriter {
@@ -415,5 +423,29 @@ impl ObjectWriter for LocalWriter {
                 .await
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_taken_though_somebody_looks_at_it_at_that_moment_and_not_from_who_keeps_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1");
+        std::fs::write(&path, "x").unwrap();
+        let looking = File::open(&path).unwrap();
+        looking.try_lock_shared().unwrap();
+        let (mut looking, mut waits) = (Some(looking), 0);
+        let held = lock_patiently(&path, |_| {
+            waits += 1;
+            looking = None;
+        });
+        assert_eq!((held.as_ref().is_ok_and(Option::is_some), waits), (true, 1));
+        waits = 0;
+        let other = lock_patiently(&path, |_| waits += 1);
+        assert!(matches!(other, Err(TryLockError::WouldBlock)));
+        assert_eq!(waits, HOLD_WAITS_MS.len());
     }
 }
