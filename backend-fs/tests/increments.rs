@@ -565,15 +565,21 @@ fn watched(max_streams: usize) -> (Setup, FaultyStorage, Arc<Mutex<BackgroundBas
     (setup, faulty, bases)
 }
 
-#[test]
-fn a_base_that_fails_harms_no_checkpoint_and_each_failure_is_told() {
-    let (setup, faulty, bases) = watched(128);
+/// Such a job with two checkpoints: the base, which is returned, and one on top of it.
+fn watched_job(max_streams: usize) -> (Setup, FaultyStorage, BackgroundBases, Counts, Checkpoint) {
+    let (setup, faulty, bases) = watched(max_streams);
     let mut job = setup.start_at(1, counts).unwrap();
     let bases = bases.lock().unwrap().clone();
     fill(&mut job, 0..1_000, 1);
     let first = job.snapshot(SnapshotKind::Checkpoint);
     fill(&mut job, 0..10, 2);
     job.snapshot(SnapshotKind::Checkpoint);
+    (setup, faulty, bases, job, first)
+}
+
+#[test]
+fn a_base_that_fails_harms_no_checkpoint_and_each_failure_is_told() {
+    let (setup, faulty, bases, mut job, first) = watched_job(128);
     assert_eq!((bases.failures(), bases.count()), (0, 0));
     let mut checkpoint = first.clone();
     for round in 0..6_u64 {
@@ -600,13 +606,7 @@ fn a_base_that_fails_harms_no_checkpoint_and_each_failure_is_told() {
 
 #[test]
 fn a_base_that_hangs_harms_no_checkpoint_and_is_given_up_once_another_is_complete() {
-    let (setup, faulty, bases) = watched(2);
-    let mut job = setup.start_at(1, counts).unwrap();
-    let bases = bases.lock().unwrap().clone();
-    fill(&mut job, 0..1_000, 1);
-    let first = job.snapshot(SnapshotKind::Checkpoint);
-    fill(&mut job, 0..10, 2);
-    job.snapshot(SnapshotKind::Checkpoint);
+    let (setup, faulty, bases, mut job, first) = watched_job(2);
     let later = Arc::new(Later::default());
     fill(&mut job, 0..10, 3);
     let cut = job.cut(SnapshotKind::Checkpoint).unwrap();
