@@ -143,6 +143,80 @@ fn small_streams_stay_in_the_handle_only_as_long_as_they_are_few_together() {
     assert_eq!(changed, 60 * 200);
 }
 
+/// A state that changes all the time, and one that hardly does.
+type HotAndCold = (ValueState<u64>, ValueState<u64>);
+
+fn hot_and_cold(states: &mut KeyedStates<u32>) -> Result<HotAndCold> {
+    Ok((states.value("hot")?, states.value("cold")?))
+}
+
+fn both(job: &mut Job<u32, HotAndCold>) -> Vec<(Option<u64>, Option<u64>)> {
+    let read = |key| {
+        job.at(&key, |at, (hot, cold)| {
+            Ok((at.value(hot).get()?, at.value(cold).get()?))
+        })
+    };
+    (0..20_000).map(read).collect()
+}
+
+#[test]
+fn a_state_of_which_most_changed_is_written_anew_and_the_others_are_not() {
+    let setup = setup().max_parallelism(4);
+    let mut job = setup.start_at(2, hot_and_cold).unwrap();
+    for key in 0..20_000 {
+        job.at(&key, |at, (_, cold)| at.value(cold).set(1));
+    }
+    for key in 0..2_000 {
+        job.at(&key, |at, (hot, _)| at.value(hot).set(1));
+    }
+    let full = new_bytes(&job.snapshot(SnapshotKind::Checkpoint));
+    let mut last = None;
+    for round in 2..6 {
+        for key in 0..2_000 {
+            // What is removed is gone, what is removed and comes again is there.
+            job.at(&key, |at, (hot, _)| match (key + round) % 5 {
+                0 => at.value(hot).clear(),
+                _ => at.value(hot).set(u64::from(round)),
+            });
+        }
+        job.at(&round, |at, (_, cold)| at.value(cold).set(2));
+        let expected = both(&mut job);
+        let cut = job.cut(SnapshotKind::Checkpoint).unwrap();
+        let checkpoint = cut.persist(&setup).unwrap();
+        let is_stream = |names: &Vec<String>| names.last().unwrap().starts_with("changes-");
+        assert!(shared(&checkpoint).iter().all(is_stream), "round {round}");
+        // One of them is declined: its changes are in the next one, where few keys changed.
+        if round == 3 {
+            job.aborted(checkpoint.id).unwrap();
+            job.at(&7, |at, (hot, _)| at.value(hot).set(9));
+            last = Some((job.snapshot(SnapshotKind::Checkpoint), both(&mut job)));
+        } else {
+            job.completed(checkpoint.id).unwrap();
+            last = Some((checkpoint, expected));
+        }
+        let (checkpoint, expected) = last.as_ref().unwrap();
+        assert!(new_bytes(checkpoint) * 4 < full, "round {round}");
+        for parallelism in [1, 2, 3] {
+            let mut restored = setup.restore(checkpoint, parallelism, hot_and_cold);
+            let found = both(restored.as_mut().unwrap());
+            assert!(
+                found == *expected,
+                "round {round}, parallelism {parallelism}"
+            );
+        }
+    }
+    // All of both: that is a base, and it is written as one.
+    for key in 0..20_000 {
+        job.at(&key, |at, (_, cold)| at.value(cold).set(3));
+    }
+    let base = job.snapshot(SnapshotKind::Checkpoint);
+    let is_base = |names: &Vec<String>| names.len() == 1 && names[0].starts_with("base-");
+    assert!(shared(&base).iter().all(is_base), "{:?}", shared(&base));
+    let (before, _) = last.unwrap();
+    job.revert_to(&before, 3);
+    assert!(both(&mut job).iter().all(|(_, cold)| *cold != Some(3)));
+}
+
 #[test]
 fn a_checkpoint_without_changes_writes_nothing() {
     let mut job = setup().start(counts);

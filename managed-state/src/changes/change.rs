@@ -15,7 +15,8 @@ pub enum EntryChange<'a> {
     Put(&'a [u8]),
     /// The entry is gone.
     Removed,
-    /// The entries of a map are gone, all whose keys begin with this one. What follows in the same stream came later.
+    /// The entries whose keys begin with this one are gone: those of a map, or all of the section if it is empty. What follows in
+    /// the same stream came later.
     Cleared,
     /// A list lost its first elements, and others were appended.
     ListEdit(ListEdit<'a>),
@@ -126,7 +127,7 @@ pub(crate) fn put_removed(out: &mut GroupWriter<'_>, key: impl FnOnce(&mut Vec<u
     out.entry_with(key, |out| out.push(REMOVED));
 }
 
-/// Writes that all entries of a map are gone; `composite` is what their keys begin with.
+/// Writes that all entries of a map are gone, or of the section; `composite` is what their keys begin with.
 #[inline]
 pub(crate) fn put_cleared(out: &mut GroupWriter<'_>, composite: impl FnOnce(&mut Vec<u8>)) {
     out.entry_with(composite, |out| out.push(CLEARED));

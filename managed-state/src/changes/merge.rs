@@ -54,7 +54,7 @@ pub fn merge_group(parts: &GroupParts, states: usize, out: &mut Vec<u8>) -> Resu
         })?;
         for (state, composite) in cleared {
             if let Some(overlay) = overlays.get_mut(state) {
-                overlay.cleared.insert(composite);
+                overlay.clear(composite);
             }
         }
     }
@@ -134,6 +134,8 @@ struct Overlay<'a> {
     entries: HashMap<&'a [u8], Overlaid<'a>>,
     /// What the keys of cleared maps begin with. None begins with another: key and namespace say where they end.
     cleared: BTreeSet<&'a [u8]>,
+    /// All was cleared.
+    is_cleared: bool,
 }
 
 enum Overlaid<'a> {
@@ -146,11 +148,23 @@ enum Overlaid<'a> {
 
 impl<'a> Overlay<'a> {
     fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.cleared.is_empty()
+        self.entries.is_empty() && self.cleared.is_empty() && !self.is_cleared
     }
 
-    /// Says whether a newer stream cleared the map that an entry is in.
+    /// Learns that a stream cleared what begins with a key.
+    fn clear(&mut self, composite: &'a [u8]) {
+        if composite.is_empty() {
+            self.is_cleared = true;
+        } else {
+            self.cleared.insert(composite);
+        }
+    }
+
+    /// Says whether a newer stream cleared the map that an entry is in, or all there was.
     fn hides(&self, key: &[u8]) -> bool {
+        if self.is_cleared {
+            return true;
+        }
         let mut before = self.cleared.range::<[u8], _>((Unbounded, Included(key)));
         before
             .next_back()
@@ -185,5 +199,105 @@ impl<'a> Overlay<'a> {
             (Some(Overlaid::Is(_) | Overlaid::Becomes(_) | Overlaid::Gone), _) => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::{put_cleared, put_removed, put_upsert};
+    use super::*;
+
+    const GROUP: KeyGroup = KeyGroup(3);
+
+    fn part(write: impl FnOnce(&mut GroupWriter<'_>)) -> Part {
+        let mut block = Vec::new();
+        let mut writer = GroupWriter::begin(GROUP, &mut block);
+        writer.section(0);
+        write(&mut writer);
+        writer.finish();
+        Part {
+            block: block.into(),
+            columns: [0].into(),
+            object: "test".into(),
+        }
+    }
+
+    /// Merges a base of the keys `a`, `ab`, `b` with streams, oldest first.
+    fn merged(streams: &[&dyn Fn(&mut GroupWriter<'_>)]) -> Vec<(String, String)> {
+        let base = part(|out| {
+            for key in [b"a".as_slice(), b"ab", b"b"] {
+                out.entry(key, b"base");
+            }
+        });
+        let parts = GroupParts {
+            group: GROUP,
+            base: Some(base),
+            changes: streams.iter().map(|stream| part(stream)).collect(),
+        };
+        let mut block = Vec::new();
+        merge_group(&parts, 1, &mut block).unwrap();
+        if block.is_empty() {
+            return Vec::new();
+        }
+        let mut reader = GroupReader::open(GROUP, 1, &block).unwrap();
+        let mut found = Vec::new();
+        while let Some(section) = reader.next().unwrap() {
+            let mut entries = section.entries();
+            while let Some((key, value)) = entries.next().unwrap() {
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                found.push((text(key), text(value)));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn put(out: &mut GroupWriter<'_>, key: &[u8], value: &[u8]) {
+        let append = |bytes: &[u8], out: &mut Vec<u8>| out.extend_from_slice(bytes);
+        put_upsert(out, |out| append(key, out), |out| append(value, out));
+    }
+
+    fn clear(out: &mut GroupWriter<'_>, key: &[u8]) {
+        put_cleared(out, |out| out.extend_from_slice(key));
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn clearing_hides_what_older_objects_have_of_what_begins_with_the_key() {
+        let older = |out: &mut GroupWriter<'_>| {
+            put(out, b"ac", b"older");
+            put(out, b"c", b"older");
+        };
+        let map = |out: &mut GroupWriter<'_>| {
+            clear(out, b"a");
+            put(out, b"ad", b"newer");
+        };
+        assert_eq!(
+            merged(&[&older, &map]),
+            pairs(&[("ad", "newer"), ("b", "base"), ("c", "older")])
+        );
+        // The empty key begins all keys, whatever else is cleared, before and after it.
+        let all = |out: &mut GroupWriter<'_>| {
+            clear(out, b"");
+            put(out, b"b", b"newer");
+            put(out, b"e", b"newer");
+        };
+        let newest = |out: &mut GroupWriter<'_>| {
+            clear(out, b"a");
+            put(out, b"ae", b"newest");
+            put_removed(out, |out| out.extend_from_slice(b"e"));
+        };
+        let expected = pairs(&[("b", "newer"), ("e", "newer")]);
+        assert_eq!(merged(&[&older, &all]), expected);
+        assert_eq!(merged(&[&map, &older, &all]), expected);
+        assert_eq!(
+            merged(&[&all, &newest]),
+            pairs(&[("ae", "newest"), ("b", "newer")])
+        );
+        assert_eq!(merged(&[&|out| clear(out, b"")]), []);
     }
 }

@@ -7,10 +7,11 @@ use super::encode::encode_group;
 use super::form::{ExpiredFilter, Form};
 use super::stamp::Expiry;
 use super::states::wrong_type;
+use crate::changes::put_cleared;
 use crate::format::{CompositeLayout, GroupWriter, Section};
 use crate::live::{
-    Change, EntryHasher, Epoch, FrozenTable, HeapSize, LiveTable, OverlayLimit, PageCursor,
-    SweepCursor,
+    Change, ChangedKeys, EntryHasher, Epoch, FrozenTable, HeapSize, LiveTable, OverlayLimit,
+    PageCursor, SweepCursor,
 };
 
 /// Bytes of entries up to which a table is taken to be in the processor's nearer caches.
@@ -140,6 +141,10 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
         }
         if cx.captures_changes {
             table = table.with_change_capture();
+            // Those that have parts note changes of their own, which are more than that something changed.
+            if !F::HAS_PARTS {
+                table = table.with_whole_groups();
+            }
         }
         table.set_overlay_limit(OverlayLimit {
             fraction: cx.overlay_ratio,
@@ -368,16 +373,29 @@ impl<S: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<S, N, F> 
     }
 
     fn encode_changes(&self, since: u64, group: usize, out: &mut GroupWriter<'_>) -> Result<()> {
-        let put = |key: &S, namespace: &N, cell: Option<&F::Cell>| {
+        let put = |key: &S, namespace: &N, cell: Option<&F::Cell>, out: &mut GroupWriter<'_>| {
             let composite = |out: &mut Vec<u8>| self.layout.put(key, namespace, out);
             self.form
                 .encode_changes(composite, cell, since, self.filter, out);
             Ok(())
         };
-        let written = self.table.for_each_change_since(since, group, put);
-        written
-            .map(drop)
-            .map_err(|e| e.with("state", &self.meta.name))
+        let visit = |key: &S, namespace: &N, cell: Option<&F::Cell>| put(key, namespace, cell, out);
+        let written = match self.table.for_each_change_since(since, group, visit) {
+            Ok(ChangedKeys::All) => {
+                // The key that begins every key.
+                put_cleared(out, |_| {});
+                let touch = |key: &S, namespace: &N, cell: &F::Cell| {
+                    key.touch() ^ namespace.touch() ^ F::touch(cell)
+                };
+                self.table
+                    .for_each_touched(group, touch, |key, namespace, cell| {
+                        put(key, namespace, Some(cell), out)
+                    })
+                    .map(drop)
+            }
+            changed => changed.map(drop),
+        };
+        written.map_err(|e| e.with("state", &self.meta.name))
     }
 }
 

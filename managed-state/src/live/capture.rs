@@ -11,7 +11,7 @@ use super::seen::{Interval, Note};
 /// would need them is a full one.
 const MAX_SEALED: usize = 64;
 
-/// Keys that a log with repetitions has before they are looked for.
+/// Keys that a log has before it is looked through.
 const SMALL_LOG: usize = 64;
 
 /// The keys of a key group that changed between two snapshots.
@@ -22,8 +22,10 @@ struct Log<K, N> {
     repeats: bool,
     /// A key was removed, and may come again.
     removed: bool,
-    /// The number of keys at which repetitions are taken out.
-    next_pass: usize,
+    /// So many keys changed that the group counts as changed as a whole: no more are added, and those there were are forgotten.
+    is_whole: bool,
+    /// The number of keys at which repetitions are taken out, and at which they may be too many.
+    next_look: usize,
 }
 
 impl<K, N> Default for Log<K, N> {
@@ -32,35 +34,61 @@ impl<K, N> Default for Log<K, N> {
             keys: Vec::new(),
             repeats: false,
             removed: false,
-            next_pass: SMALL_LOG,
+            is_whole: false,
+            next_look: SMALL_LOG,
         }
     }
 }
 
 impl<K: Eq + Clone, N: Eq + Clone> Log<K, N> {
+    fn whole() -> Self {
+        Self {
+            is_whole: true,
+            ..Self::default()
+        }
+    }
+
+    /// Says whether nothing changed.
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && !self.is_whole
+    }
+
+    /// Adds a key of a group that has so many entries.
     #[inline]
-    fn push(&mut self, key: K, namespace: N, layout: &Layout<K, N, ()>) {
-        if self.repeats && self.keys.len() >= self.next_pass {
-            self.compact(layout);
+    fn push(&mut self, key: K, namespace: N, entries: usize, layout: &Layout<K, N, ()>) {
+        if self.keys.len() >= self.next_look {
+            self.look(entries, layout);
         }
         self.keys.push((key, namespace));
     }
 
-    /// Adds the keys of an older log.
+    /// Adds what is in an older log.
     fn append(&mut self, mut older: Self) {
+        if self.is_whole || older.is_whole {
+            *self = Self::whole();
+            return;
+        }
         // Marks of older changes are gone: whatever changes from now on is added again.
         self.repeats = true;
         self.removed |= older.removed;
         self.keys.append(&mut older.keys);
     }
 
-    /// Takes out repetitions, so that a key that comes and goes all the time takes no more room than others.
+    /// Takes out repetitions, so that a key that comes and goes all the time takes no more room than others, and says from now
+    /// on that all of the group changed if that is half of it.
     #[cold]
-    fn compact(&mut self, layout: &Layout<K, N, ()>) {
-        let mut known = Known::new(*layout);
-        self.keys
-            .retain(|(key, namespace)| known.add(key, namespace));
-        self.next_pass = (self.keys.len() * 2).max(SMALL_LOG);
+    fn look(&mut self, entries: usize, layout: &Layout<K, N, ()>) {
+        if self.repeats {
+            let mut known = Known::new(*layout);
+            self.keys
+                .retain(|(key, namespace)| known.add(key, namespace));
+        }
+        let (found, too_many) = (self.keys.len(), entries / 2);
+        if found > too_many {
+            *self = Self::whole();
+            return;
+        }
+        self.next_look = (found * 2).min(too_many + 1).max(SMALL_LOG);
     }
 }
 
@@ -120,6 +148,8 @@ pub(crate) struct Capture<K, N> {
     interval: Interval,
     /// The snapshot sealed last.
     latest: u64,
+    /// Whether a group of which half the keys changed counts as changed as a whole.
+    whole_groups: bool,
     layout: Layout<K, N, ()>,
 }
 
@@ -158,8 +188,24 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
             floor: None,
             interval: Interval(0),
             latest: 0,
+            whole_groups: false,
             layout,
         }
+    }
+
+    /// Takes a group of which half the keys changed to be changed as a whole.
+    pub(crate) fn with_whole_groups(self) -> Self {
+        Self {
+            whole_groups: true,
+            ..self
+        }
+    }
+
+    /// Says whether all of a key group counts as changed: nothing more of it needs to be noted.
+    #[inline]
+    pub(crate) fn is_whole(&self, region: usize, slot: usize) -> bool {
+        let log = self.current[region].get(slot);
+        log.is_some_and(|log| log.is_whole)
     }
 
     /// Says whether changes are remembered: not before there is anything that they could be changes of.
@@ -181,7 +227,7 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         self.is_on().then_some(self.interval)
     }
 
-    /// Remembers a change of a key, or that it was removed.
+    /// Remembers a change of a key, or that it was removed; `entries` is the number of those of its group.
     #[inline]
     pub(crate) fn record<Q>(
         &mut self,
@@ -189,17 +235,29 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         at: Address<'_, Q, N>,
         note: Note,
         is_removal: bool,
+        entries: usize,
     ) where
         K: StoredKey<Q>,
     {
-        if !self.is_on() || (note == Note::Known && !is_removal) {
+        if !self.is_on() || (note == Note::Known && !is_removal) || self.is_whole(region, at.slot) {
             return;
         }
+        let entries = self.counted(entries);
         let log = &mut logs_of(&mut self.current[region], self.layout.slots)[at.slot];
         log.repeats |= log.removed || note == Note::Unsure;
         log.removed |= is_removal;
         if note != Note::Known {
-            log.push(K::of(at.key), at.namespace.clone(), &self.layout);
+            log.push(K::of(at.key), at.namespace.clone(), entries, &self.layout);
+        }
+    }
+
+    /// Returns the number of entries that a group is taken to have.
+    #[inline]
+    fn counted(&self, entries: usize) -> usize {
+        if self.whole_groups {
+            entries
+        } else {
+            usize::MAX
         }
     }
 
@@ -209,32 +267,50 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
     /// is cheap to copy is added in any case, and taken back if it was: a branch that the processor guesses wrong keeps it from
     /// looking for the entries of the next records meanwhile.
     #[inline]
-    pub(crate) fn record_found<Q>(&mut self, region: usize, at: Address<'_, Q, N>, note: Note)
-    where
+    pub(crate) fn record_found<Q>(
+        &mut self,
+        region: usize,
+        at: Address<'_, Q, N>,
+        note: Note,
+        entries: usize,
+    ) where
         K: StoredKey<Q>,
     {
         if mem::needs_drop::<(K, N)>() {
             if note != Note::Known {
-                self.record(region, at, note, false);
+                self.record(region, at, note, false, entries);
             }
             return;
         }
+        let entries = self.counted(entries);
         let log = &mut logs_of(&mut self.current[region], self.layout.slots)[0];
         log.repeats |= (note == Note::Unsure) | (log.removed & (note == Note::New));
-        log.push(K::of(at.key), at.namespace.clone(), &self.layout);
+        log.push(K::of(at.key), at.namespace.clone(), entries, &self.layout);
         let taken_back = usize::from(note == Note::Known);
         log.keys.truncate(log.keys.len() - taken_back);
     }
 
-    /// Closes the current set under the id of a snapshot and returns what that snapshot can tell.
-    pub(crate) fn seal(&mut self, id: u64) -> Changes<K, N> {
+    /// Closes the current set under the id of a snapshot and returns what that snapshot can tell. `entries` returns how many
+    /// entries there are at most in a slot of a region.
+    pub(crate) fn seal(
+        &mut self,
+        id: u64,
+        entries: impl Fn(usize, usize) -> usize,
+    ) -> Changes<K, N> {
         if self.is_on() {
             let regions = self.current.len();
             let set = mem::replace(&mut self.current, blank(regions));
-            let logs = set.iter().flatten();
+            let logs = set.iter().enumerate().flat_map(|(region, logs)| {
+                let slots = logs.iter().enumerate();
+                slots.map(move |(slot, log)| (region, slot, log))
+            });
+            let changed = |(region, slot, log): (usize, usize, &Log<K, N>)| match log.is_whole {
+                true => entries(region, slot),
+                false => log.keys.len(),
+            };
             self.sealed.push(Sealed {
                 id,
-                keys: logs.map(|log| log.keys.len()).sum(),
+                keys: logs.map(changed).sum(),
                 set: Arc::new(set),
             });
         } else {
@@ -272,7 +348,7 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         let set = Arc::try_unwrap(folded.set).unwrap_or_else(|shared| (*shared).clone());
         for (into, logs) in self.current.iter_mut().zip(set) {
             for (slot, log) in logs.into_iter().enumerate() {
-                if !log.keys.is_empty() {
+                if !log.is_empty() {
                     logs_of(into, self.layout.slots)[slot].append(log);
                 }
             }
@@ -319,19 +395,24 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
         self.sets.iter().filter(move |sealed| sealed.id > id)
     }
 
-    /// Calls a function for each key of a group that changed since a snapshot, once.
+    /// Calls a function for each key of a group that changed since a snapshot, once; returns false, and calls it for none, if all
+    /// of the group counts as changed.
     pub(crate) fn for_each_since<'a>(
         &'a self,
         id: u64,
         region: usize,
         slot: usize,
         mut visit: impl FnMut(&'a K, &'a N) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let logs = (self.since(id)).filter_map(|sealed| sealed.set[region].get(slot));
-        let logs: Vec<_> = logs.filter(|log| !log.keys.is_empty()).collect();
+        let logs: Vec<_> = logs.filter(|log| !log.is_empty()).collect();
+        if logs.iter().any(|log| log.is_whole) {
+            return Ok(false);
+        }
         if logs.len() == 1 && !logs[0].repeats {
             let mut keys = logs[0].keys.iter();
-            return keys.try_for_each(|(key, namespace)| visit(key, namespace));
+            keys.try_for_each(|(key, namespace)| visit(key, namespace))?;
+            return Ok(true);
         }
         let mut known = Known::new(self.layout);
         let keys = logs.into_iter().flat_map(|log| &log.keys);
@@ -340,6 +421,6 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
                 visit(key, namespace)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use state_api::ErrorKind;
 
 use super::test_support::{Rng, hasher};
-use super::{FrozenTable, LiveTable};
+use super::{ChangedKeys, FrozenTable, LiveTable};
 
 type Table = LiveTable<u32, u8, u64>;
 
@@ -179,12 +179,18 @@ struct Model {
     base: u64,
     discarded: BTreeSet<u64>,
     discards: bool,
+    /// Groups that a snapshot said had changed as a whole.
+    whole: usize,
 }
 
 impl Model {
-    fn new(groups: u32, discards: bool) -> Self {
+    fn new(groups: u32, discards: bool, whole_groups: bool) -> Self {
+        let table = Table::new(0, groups as usize, hasher()).with_change_capture();
         let mut model = Self {
-            table: Table::new(0, groups as usize, hasher()).with_change_capture(),
+            table: match whole_groups {
+                true => table.with_whole_groups(),
+                false => table,
+            },
             groups,
             entries: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -193,6 +199,7 @@ impl Model {
             base: 1,
             discarded: BTreeSet::new(),
             discards,
+            whole: 0,
         };
         model.freeze();
         model
@@ -260,7 +267,7 @@ impl Model {
         self.table.confirm(id);
     }
 
-    fn check(&self, frozen: &FrozenTable<u32, u8, u64>) {
+    fn check(&mut self, frozen: &FrozenTable<u32, u8, u64>) {
         let now = self.past.last().unwrap();
         for since in self
             .past
@@ -269,7 +276,7 @@ impl Model {
             .filter(|id| *id >= self.base)
         {
             assert!(frozen.knows_changes_since(since));
-            let mut seen = BTreeMap::new();
+            let (mut seen, mut whole) = (BTreeMap::new(), BTreeSet::new());
             for group in 0..self.groups as usize {
                 let visit = |key: &u32, _: &u8, value: Option<&u64>| {
                     assert!(
@@ -278,21 +285,29 @@ impl Model {
                     );
                     Ok(())
                 };
-                frozen.for_each_change_since(since, group, visit).unwrap();
+                let changed = frozen.for_each_change_since(since, group, visit).unwrap();
+                if changed == ChangedKeys::All {
+                    whole.insert(group as u32);
+                }
             }
+            self.whole += whole.len();
             let later = self.past.iter().filter(|past| past.id > since);
             let touched: BTreeSet<u32> = later
                 .flat_map(|past| past.touched.iter().copied())
                 .collect();
+            let is_noted = |key: &u32| !whole.contains(&(key % self.groups));
+            let noted = touched.iter().filter(|key| is_noted(key)).count();
             for key in &touched {
-                assert!(seen.contains_key(key), "{key} changed after {since}");
+                let is_seen = seen.contains_key(key);
+                assert_eq!(is_seen, is_noted(key), "{key} changed after {since}");
             }
+            let entries = now.entries.keys().filter(|key| !is_noted(key)).count();
             for (key, value) in &seen {
                 assert_eq!(*value, now.entries.get(key).copied(), "{key} at {}", now.id);
             }
-            assert!(frozen.changed_since(since) >= touched.len() as u64);
+            assert!(frozen.changed_since(since) >= (noted + entries) as u64);
             if self.discarded.is_empty() {
-                assert_eq!(seen.len(), touched.len(), "since {since} at {}", now.id);
+                assert_eq!(seen.len(), noted, "since {since} at {}", now.id);
             }
         }
     }
@@ -328,6 +343,7 @@ impl Model {
 #[test]
 fn every_change_since_every_snapshot_is_known_whatever_happens_between_them() {
     // Few keys that come and go, and tables that grow and split; a group a region, and many groups a region.
+    let mut whole = 0;
     for (seed, groups, keys, steps) in [
         (1, 3, 20, 20_000),
         (2, 3, 2_000, 20_000),
@@ -337,14 +353,18 @@ fn every_change_since_every_snapshot_is_known_whatever_happens_between_them() {
     ] {
         println!("seed {seed}");
         let mut rng = Rng::new(seed);
-        for discards in [false, true] {
-            let mut model = Model::new(groups, discards);
+        for (discards, whole_groups) in [(false, false), (true, false), (false, true), (true, true)]
+        {
+            let mut model = Model::new(groups, discards, whole_groups);
             for _ in 0..steps {
                 model.step(&mut rng, keys);
             }
             assert!(model.past.len() > 50, "{} snapshots", model.past.len());
+            assert!(whole_groups || model.whole == 0, "nobody asked for them");
+            whole += model.whole;
         }
     }
+    assert!(whole > 1_000, "{whole} groups changed as a whole");
 }
 
 #[test]
@@ -384,4 +404,53 @@ fn snapshots_that_fail_for_ever_keep_each_changed_key_about_once() {
     );
     let last = table.freeze(501).unwrap();
     assert_eq!(changes(&last, 0).len(), 300);
+}
+
+#[test]
+fn a_group_of_which_more_than_half_changed_is_changed_as_a_whole_and_not_noted_any_more() {
+    let mut table = table().with_whole_groups();
+    (0..30_000).for_each(|key| put(&mut table, key, 0));
+    table.restored_from(1, 1);
+    let changed_of = |frozen: &FrozenTable<u32, u8, u64>, since: u64| {
+        let changed = |group| frozen.for_each_change_since(since, group, |_, _, _| Ok(()));
+        [0, 1, 2].map(|group| changed(group).unwrap())
+    };
+    // Group 0: half of 10,000, again and again; group 1: a few more than that; group 2: a few, one of them new.
+    for value in 1..10 {
+        (0..15_000)
+            .step_by(3)
+            .for_each(|key| put(&mut table, key, value));
+    }
+    (1..15_010)
+        .step_by(3)
+        .for_each(|key| put(&mut table, key, 1));
+    [2, 5, 30_002]
+        .into_iter()
+        .for_each(|key| put(&mut table, key, 1));
+    let noted = table.bytes();
+    (1..30_000)
+        .step_by(3)
+        .for_each(|key| put(&mut table, key, 2));
+    assert_eq!(table.bytes(), noted);
+    let second = table.freeze(2).unwrap();
+    let expected = [
+        ChangedKeys::Some(5_000),
+        ChangedKeys::All,
+        ChangedKeys::Some(3),
+    ];
+    assert_eq!(changed_of(&second, 1), expected);
+    assert_eq!(second.changed_since(1), 5_000 + 10_000 + 3);
+    // Whatever was declined is in the next one, and what a complete one holds is over.
+    drop(second);
+    table.discard(2);
+    assert!(remove(&mut table, 4));
+    put(&mut table, 3, 3);
+    let third = table.freeze(3).unwrap();
+    assert_eq!(changed_of(&third, 1), expected);
+    table.confirm(3);
+    assert!(remove(&mut table, 7));
+    let fourth = table.freeze(4).unwrap();
+    let expected = [0, 1, 0].map(ChangedKeys::Some);
+    assert_eq!(changed_of(&fourth, 3), expected);
+    drop((third, fourth));
 }

@@ -29,6 +29,15 @@ pub struct FrozenTable<K, N, V> {
     pub(crate) groups: usize,
 }
 
+/// Which keys of a group changed between two snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangedKeys {
+    /// So many, each of which was visited.
+    Some(u64),
+    /// So many that they were not remembered: all entries that there are count as changed, and any other key as removed.
+    All,
+}
+
 /// Why the live table took a snapshot back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverlayLimitReached {
@@ -304,7 +313,8 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
             .map_or(0, |changes| changes.count_since(id))
     }
 
-    /// Calls a function for each key of a group changed after a snapshot, once, with its value or `None` if it was removed.
+    /// Calls a function for each key of a group changed after a snapshot, once, with its value or `None` if it was removed; for
+    /// none if all of the group [counts as changed](super::LiveTable::with_whole_groups).
     ///
     /// # Errors
     /// `InvalidArgument` if changes since then are not known; else as [`FrozenTable::for_each`].
@@ -313,7 +323,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
         id: u64,
         group: usize,
         mut visit: impl FnMut(&K, &N, Option<&V>) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<ChangedKeys> {
         let Some(changes) = self
             .changes
             .as_ref()
@@ -338,7 +348,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
                 false => Ok(()),
             }
         };
-        changes.for_each_since(id, region, slot, |key, namespace| {
+        let are_known = changes.for_each_since(id, region, slot, |key, namespace| {
             let hash = self.shared.layout.hasher.hash(key, namespace);
             let at = Address {
                 slot,
@@ -353,7 +363,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
             }
         })?;
         flush(&mut window)?;
-        Ok(count)
+        Ok(match are_known {
+            true => ChangedKeys::Some(count),
+            false => ChangedKeys::All,
+        })
     }
 }
 

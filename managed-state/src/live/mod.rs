@@ -48,7 +48,7 @@ mod test_support;
 pub(crate) use capture::Epoch;
 pub(crate) use layout::Entry;
 
-pub use frozen::{FrozenGroup, FrozenTable, OverlayLimitReached};
+pub use frozen::{ChangedKeys, FrozenGroup, FrozenTable, OverlayLimitReached};
 pub use layout::{EntryHasher, HeapSize};
 pub use list::LiveList;
 pub use map::LiveMap;

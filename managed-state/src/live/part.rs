@@ -20,6 +20,8 @@ pub(crate) struct Part<K, N, V> {
     heap: usize,
     /// Which entries of slot 0 changed since the last snapshot.
     seen: Seen,
+    /// All of slot 0 counts as changed since the last snapshot: writing to it needs no note. Never set in a frozen layer.
+    pub(crate) is_whole: bool,
 }
 
 /// What few layers have.
@@ -50,6 +52,7 @@ impl<K, N, V> Default for Part<K, N, V> {
             bytes: 0,
             heap: 0,
             seen: Seen::default(),
+            is_whole: false,
         }
     }
 }

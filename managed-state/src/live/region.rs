@@ -104,6 +104,11 @@ impl<K, N, V> Region<K, N, V> {
         std::iter::once(&self.top).chain(lower).chain(frozen)
     }
 
+    /// Returns the number of entries in a slot; one that is in several layers counts as often, and so do removed ones.
+    pub(crate) fn entries_at_most(&self, slot: usize) -> usize {
+        self.parts().map(|part| part.len(slot)).sum()
+    }
+
     /// Returns the number of layers, the writable one included.
     pub(crate) fn depth(&self) -> usize {
         self.parts().count()
@@ -139,6 +144,7 @@ impl<K, N, V> Region<K, N, V> {
             below.frozen.push(Arc::new(lower));
         }
         if !self.top.is_blank() {
+            self.top.is_whole = false;
             below.frozen.push(Arc::new(mem::take(&mut self.top)));
         }
         below.frozen.clone()

@@ -130,7 +130,9 @@ where
         });
         self.snapshots.open.retain(|open| open.strong_count() > 0);
         self.snapshots.open.push(Arc::downgrade(&shared));
-        let changes = self.capture.as_mut().map(|capture| capture.seal(id));
+        let regions = &self.regions;
+        let entries = |region: usize, slot| regions[region].entries_at_most(slot);
+        let changes = (self.capture.as_mut()).map(|capture| capture.seal(id, entries));
         self.direct &= changes.is_none();
         Ok(FrozenTable {
             shared,
@@ -160,6 +162,8 @@ where
     pub fn restored_from(&mut self, id: u64, latest: u64) {
         if let Some(capture) = &mut self.capture {
             capture.start_at(id, latest);
+            let regions = self.regions.iter_mut();
+            regions.for_each(|region| region.top.is_whole = false);
             self.direct = false;
         }
     }

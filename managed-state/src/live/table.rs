@@ -117,6 +117,18 @@ where
         self
     }
 
+    /// Counts a key group as changed as a whole once more than half of its keys changed, if changes are remembered: then
+    /// nothing more of it is noted, and a snapshot says so by [`ChangedKeys::All`].
+    ///
+    /// To write such a group takes up to twice the bytes of its changes, and less time: its entries are read in their order,
+    /// where each change has to be looked for.
+    #[must_use]
+    pub fn with_whole_groups(mut self) -> Self {
+        let capture = self.capture.take();
+        self.capture = capture.map(|capture| Box::new(capture.with_whole_groups()));
+        self
+    }
+
     /// Returns the interval that changes are marked with, if they are remembered.
     #[inline]
     pub(crate) fn change_interval(&self) -> Option<Interval> {
@@ -197,7 +209,10 @@ where
     /// Says whether a group is written to without looking at layers, other groups or captured changes.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn is_direct(&self, group: usize) -> bool {
-        self.direct && self.regions[group].below.is_none()
+        match self.regions.get(group) {
+            Some(region) => (self.direct || region.top.is_whole) && region.below.is_none(),
+            None => false,
+        }
     }
 
     /// Returns what an access to a group needs if it [is direct](Self::is_direct).
@@ -524,12 +539,26 @@ where
         };
         let top = &mut self.regions[group].top;
         let capture = self.capture.as_mut();
-        let Some((capture, interval)) = capture.and_then(|c| c.interval().map(|i| (c, i))) else {
+        let capture = capture.and_then(|c| c.interval().map(|i| (c, i)));
+        let Some((capture, interval)) = capture else {
             return top.find_mut(at);
         };
+        if capture.is_whole(group, 0) {
+            top.is_whole = true;
+            return top.find_mut(at);
+        }
+        let entries = top.len(0);
         let (entry, note) = top.find_to_change(at, interval)?;
-        capture.record_found(group, at, note);
+        capture.record_found(group, at, note, entries);
         Some(entry)
+    }
+
+    /// Returns how many entries there are in a slot, if it is of interest to those who note changes.
+    fn entries_to_note(&self, region: usize, slot: usize) -> usize {
+        match &self.capture {
+            Some(capture) if capture.is_on() => self.regions[region].entries_at_most(slot),
+            _ => 0,
+        }
     }
 
     // The rare arms: a snapshot is open or not yet merged, a region has several groups, or changes are captured. They take
@@ -561,10 +590,11 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
+        let entries = self.entries_to_note(region, at.slot);
         let written = self.regions[region].get_mut(at, &self.layout, interval);
         self.snapshots.copies += u64::from(written.copied);
         if let Some(capture) = &mut self.capture {
-            capture.record(region, at, written.note, false);
+            capture.record(region, at, written.note, false, entries);
         }
         written.result
     }
@@ -585,10 +615,11 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
+        let entries = self.entries_to_note(region, at.slot);
         let written = self.regions[region].insert(at, value, &self.layout, interval);
         self.len += usize::from(!written.result);
         if let Some(capture) = &mut self.capture {
-            capture.record(region, at, written.note, false);
+            capture.record(region, at, written.note, false, entries);
         }
         written.result
     }
@@ -609,11 +640,12 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
+        let entries = self.entries_to_note(region, at.slot);
         let region_of_key = &mut self.regions[region];
         let (written, new) = region_of_key.get_or_insert_with(at, &self.layout, interval, make);
         self.len += usize::from(new);
         if let Some(capture) = &mut self.capture {
-            capture.record(region, at, written.note, false);
+            capture.record(region, at, written.note, false, entries);
         }
         self.snapshots.copies += u64::from(written.copied);
         written
@@ -637,12 +669,13 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
+        let entries = self.entries_to_note(region, at.slot);
         let written = self.regions[region].remove(at, &self.layout, interval, wanted);
         self.snapshots.copies += u64::from(written.copied);
         let removed = written.result?;
         self.len -= 1;
         if let Some(capture) = &mut self.capture {
-            capture.record(region, at, written.note, true);
+            capture.record(region, at, written.note, true, entries);
         }
         Some(removed)
     }
