@@ -380,13 +380,13 @@ impl<S: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<S, N, F> 
             Ok(())
         };
         let visit = |key: &S, namespace: &N, cell: Option<&F::Cell>| put(key, namespace, cell, out);
-        let written = match self.table.for_each_change_since(since, group, visit) {
+        let touch = |key: &S, namespace: &N, cell: &F::Cell| {
+            key.touch() ^ namespace.touch() ^ F::touch(cell)
+        };
+        let written = match (self.table).for_each_change_since(since, group, touch, visit) {
             Ok(ChangedKeys::All) => {
                 // The key that begins every key.
                 put_cleared(out, |_| {});
-                let touch = |key: &S, namespace: &N, cell: &F::Cell| {
-                    key.touch() ^ namespace.touch() ^ F::touch(cell)
-                };
                 self.table
                     .for_each_touched(group, touch, |key, namespace, cell| {
                         put(key, namespace, Some(cell), out)

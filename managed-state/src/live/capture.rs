@@ -125,6 +125,8 @@ type ChangeSet<K, N> = Box<[Vec<Log<K, N>>]>;
 struct Sealed<K, N> {
     /// The snapshot after them.
     id: u64,
+    /// What they were marked with.
+    interval: Interval,
     /// The number of keys, some of which may count twice.
     keys: usize,
     set: Arc<ChangeSet<K, N>>,
@@ -310,6 +312,7 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
             };
             self.sealed.push(Sealed {
                 id,
+                interval: self.interval,
                 keys: logs.map(changed).sum(),
                 set: Arc::new(set),
             });
@@ -393,6 +396,23 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
 
     fn since(&self, id: u64) -> impl Iterator<Item = &Sealed<K, N>> {
         self.sets.iter().filter(move |sealed| sealed.id > id)
+    }
+
+    /// Returns the interval before this snapshot, and how many keys of a group changed in it, if none changed in another one since
+    /// snapshot `id`, each was noted once, and none was removed.
+    pub(crate) fn noted_once(
+        &self,
+        id: u64,
+        region: usize,
+        slot: usize,
+    ) -> Option<(Interval, usize)> {
+        let (last, earlier) = self.sets.split_last().filter(|(last, _)| last.id > id)?;
+        let log = last.set[region].get(slot)?;
+        let mut earlier = earlier.iter().filter(|sealed| sealed.id > id);
+        let is_quiet =
+            |sealed: &Sealed<K, N>| sealed.set[region].get(slot).is_none_or(Log::is_empty);
+        let is_plain = !(log.is_empty() || log.repeats || log.removed || log.is_whole);
+        (is_plain && earlier.all(is_quiet)).then_some((last.interval, log.keys.len()))
     }
 
     /// Calls a function for each key of a group that changed since a snapshot, once; returns false, and calls it for none, if all

@@ -33,7 +33,9 @@ fn changes(frozen: &FrozenTable<u32, u8, u64>, since: u64) -> BTreeMap<u32, Opti
             );
             Ok(())
         };
-        frozen.for_each_change_since(since, group, visit).unwrap();
+        frozen
+            .for_each_change_since(since, group, |_, _, _| 0, visit)
+            .unwrap();
     }
     changes
 }
@@ -49,7 +51,7 @@ fn a_first_snapshot_knows_no_changes() {
     let first = table.freeze(1).unwrap();
     assert!(!first.knows_changes_since(0));
     let error = first
-        .for_each_change_since(0, 0, |_, _, _| Ok(()))
+        .for_each_change_since(0, 0, |_, _, _| 0, |_, _, _| Ok(()))
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
@@ -285,7 +287,9 @@ impl Model {
                     );
                     Ok(())
                 };
-                let changed = frozen.for_each_change_since(since, group, visit).unwrap();
+                let changed = frozen
+                    .for_each_change_since(since, group, |_, _, _| 0, visit)
+                    .unwrap();
                 if changed == ChangedKeys::All {
                     whole.insert(group as u32);
                 }
@@ -412,7 +416,8 @@ fn a_group_of_which_more_than_half_changed_is_changed_as_a_whole_and_not_noted_a
     (0..30_000).for_each(|key| put(&mut table, key, 0));
     table.restored_from(1, 1);
     let changed_of = |frozen: &FrozenTable<u32, u8, u64>, since: u64| {
-        let changed = |group| frozen.for_each_change_since(since, group, |_, _, _| Ok(()));
+        let changed =
+            |group| frozen.for_each_change_since(since, group, |_, _, _| 0, |_, _, _| Ok(()));
         [0, 1, 2].map(|group| changed(group).unwrap())
     };
     // Group 0: half of 10,000, again and again; group 1: a few more than that; group 2: a few, one of them new.
@@ -453,4 +458,41 @@ fn a_group_of_which_more_than_half_changed_is_changed_as_a_whole_and_not_noted_a
     let expected = [0, 1, 0].map(ChangedKeys::Some);
     assert_eq!(changed_of(&fourth, 3), expected);
     drop((third, fourth));
+}
+
+#[test]
+fn changed_keys_come_in_the_order_of_the_table_where_marks_tell_them_and_as_noted_elsewhere() {
+    let mut table = table();
+    (0..3_000).for_each(|key| put(&mut table, key * 3, 0));
+    table.restored_from(1, 1);
+    let noted: Vec<u32> = (0..100).rev().map(|key| key * 30).collect();
+    noted.iter().for_each(|key| put(&mut table, *key, 1));
+    let visited = |frozen: &FrozenTable<u32, u8, u64>, since| {
+        let mut keys = Vec::new();
+        let visit = |key: &u32, _: &u8, _: Option<&u64>| {
+            keys.push(*key);
+            Ok(())
+        };
+        let changed = frozen.for_each_change_since(since, 0, |_, _, _| 0, visit);
+        assert_eq!(changed.unwrap(), ChangedKeys::Some(keys.len() as u64));
+        keys
+    };
+    let second = table.freeze(2).unwrap();
+    let mut in_order = Vec::new();
+    let all = second.for_each(0, |key, _, value| {
+        in_order.extend(Some(*key).filter(|_| *value == 1));
+        Ok(())
+    });
+    assert_eq!(all.unwrap(), 3_000);
+    assert_eq!(visited(&second, 1), in_order);
+    assert_ne!(in_order, noted);
+    drop(second);
+    // After a removal, and in more than one interval, the keys are looked for as they were noted.
+    assert!(remove(&mut table, 0));
+    put(&mut table, 3, 1);
+    let third = table.freeze(3).unwrap();
+    assert_eq!(visited(&third, 2), [0, 3]);
+    let both = [&noted[..], &[3]].concat();
+    assert_eq!(visited(&third, 1), both);
+    drop(third);
 }

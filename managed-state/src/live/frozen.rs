@@ -314,7 +314,8 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
     }
 
     /// Calls a function for each key of a group changed after a snapshot, once, with its value or `None` if it was removed; for
-    /// none if all of the group [counts as changed](super::LiveTable::with_whole_groups).
+    /// none if all of the group [counts as changed](super::LiveTable::with_whole_groups). `touch` is called for entries some way
+    /// ahead, as by [`FrozenTable::for_each_touched`].
     ///
     /// # Errors
     /// `InvalidArgument` if changes since then are not known; else as [`FrozenTable::for_each`].
@@ -322,6 +323,7 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
         &self,
         id: u64,
         group: usize,
+        touch: impl Fn(&K, &N, &V) -> u8,
         mut visit: impl FnMut(&K, &N, Option<&V>) -> Result<()>,
     ) -> Result<ChangedKeys> {
         let Some(changes) = self
@@ -340,6 +342,10 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
         // The values of several keys are looked for before the first of them is used: the processor waits for all at a time.
         let mut window: Vec<(&K, &N, Option<&V>)> = Vec::with_capacity(WINDOW);
         let mut flush = |window: &mut Vec<(&K, &N, Option<&V>)>| {
+            let touched = window.iter().fold(0, |bytes, (key, namespace, value)| {
+                bytes ^ value.map_or(0, |value| touch(key, namespace, value))
+            });
+            black_box(touched);
             count += window.len() as u64;
             let mut found = window.drain(..);
             found.try_for_each(|(key, namespace, value)| visit(key, namespace, value))?;
@@ -348,6 +354,27 @@ impl<K: Eq + Clone, N: Eq + Clone, V> FrozenTable<K, N, V> {
                 false => Ok(()),
             }
         };
+        // Where marks tell what changed, nothing has to be looked for.
+        let marked = changes
+            .noted_once(id, region, slot)
+            .and_then(|(interval, keys)| stack.marked(slot, interval, keys));
+        if let Some(mut entries) = marked {
+            entries.try_for_each(|entry| {
+                window.push((&entry.key, &entry.namespace, Some(&entry.value)));
+                match window.len() {
+                    WINDOW => flush(&mut window),
+                    _ => Ok(()),
+                }
+            })?;
+            flush(&mut window)?;
+            debug_assert_eq!(
+                Some(count),
+                changes
+                    .noted_once(id, region, slot)
+                    .map(|(_, keys)| keys as u64)
+            );
+            return Ok(ChangedKeys::Some(count));
+        }
         let are_known = changes.for_each_since(id, region, slot, |key, namespace| {
             let hash = self.shared.layout.hasher.hash(key, namespace);
             let at = Address {

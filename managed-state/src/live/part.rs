@@ -3,7 +3,7 @@ use std::mem;
 use state_api::StoredKey;
 
 use super::layout::{Address, Entry, Layout};
-use super::seen::{Interval, Note, Seen};
+use super::seen::{Interval, Marked, Note, Seen};
 use super::tables::{BucketCursor, Place, Tables};
 
 /// One layer of a region: the entries of its key groups, and the keys that this layer hides in the layers below.
@@ -165,6 +165,24 @@ impl<K, N, V> Part<K, N, V> {
             (Some(_), None) => return Note::Unsure,
         };
         seen.mark(place, tables, interval, &mut self.bytes)
+    }
+
+    /// Returns the entries of a key group that are marked as changed in an interval; `None` if not all of them are known.
+    pub(crate) fn marked(
+        &self,
+        slot: usize,
+        interval: Interval,
+    ) -> Option<Marked<'_, Entry<K, N, V>>> {
+        const NOTHING: &Seen = &Seen::new();
+        let seen = match (slot.checked_sub(1), &self.rest) {
+            (None, _) => &self.seen,
+            (Some(slot), Some(rest)) => rest.seen.get(slot).unwrap_or(NOTHING),
+            (Some(_), None) => NOTHING,
+        };
+        match self.live(slot) {
+            Some(tables) => seen.marked(tables, interval),
+            None => NOTHING.marked(&self.first, interval),
+        }
     }
 
     /// Learns that an entry came from where its mark was forgotten.

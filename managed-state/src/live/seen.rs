@@ -1,3 +1,5 @@
+use std::iter;
+
 use super::tables::{Place, Tables};
 
 /// The time between two snapshots of a table that remembers changes.
@@ -31,6 +33,12 @@ pub(crate) struct Seen {
 
 impl Default for Seen {
     fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Seen {
+    pub(crate) const fn new() -> Self {
         Self {
             bits: Vec::new(),
             interval: Interval(u64::MAX),
@@ -38,9 +46,7 @@ impl Default for Seen {
             forgot: false,
         }
     }
-}
 
-impl Seen {
     /// Marks the entry at a place and says whether its key is noted already. What that allocates is added to `bytes`.
     #[inline]
     pub(crate) fn mark<E>(
@@ -83,6 +89,20 @@ impl Seen {
         }
     }
 
+    /// Returns what is marked in an interval; `None` if marks of it were forgotten.
+    pub(crate) fn marked<'a, E>(
+        &'a self,
+        tables: &'a Tables<E>,
+        interval: Interval,
+    ) -> Option<Marked<'a, E>> {
+        let bits = match self.interval == interval {
+            false => &[],
+            true if self.forgot || self.moves != tables.moves() => return None,
+            true => &*self.bits,
+        };
+        Some(Marked { bits, tables })
+    }
+
     /// Takes the mark away that an entry which was in the same place may have left.
     #[inline]
     pub(crate) fn unmark<E>(&mut self, place: Place) {
@@ -116,5 +136,32 @@ impl Seen {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bits.capacity() * size_of::<u64>()
+    }
+}
+
+/// The entries of a key group that are marked.
+pub(crate) struct Marked<'a, E> {
+    bits: &'a [u64],
+    tables: &'a Tables<E>,
+}
+
+impl<'a, E> Marked<'a, E> {
+    /// Returns the number of marks.
+    pub(crate) fn len(&self) -> usize {
+        self.bits
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
+    }
+
+    /// Yields the entries in the order of their places.
+    pub(crate) fn entries(self) -> impl Iterator<Item = &'a E> {
+        let Self { bits, tables } = self;
+        let numbers = bits.iter().enumerate().flat_map(|(word, bits)| {
+            let rest = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+            let words = iter::successors(Some(*bits).filter(|bits| *bits != 0), rest);
+            words.map(move |bits| word * 64 + bits.trailing_zeros() as usize)
+        });
+        numbers.filter_map(|number| tables.at(Tables::<E>::numbered(number)))
     }
 }

@@ -3,6 +3,7 @@ use state_api::StoredKey;
 use super::layers::MAX_FROZEN;
 use super::layout::{Address, Entry, Layout};
 use super::part::Part;
+use super::seen::Interval;
 
 /// The layers of a region to be read as one, newest first.
 pub(crate) struct Stack<'a, K, N, V> {
@@ -72,6 +73,29 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
             }
         }
         None
+    }
+
+    /// Yields the entries of a key group that changed in the interval before the snapshot, in the order of their places, if their
+    /// marks tell all of them: `changed` is how many keys were noted, each once, and none was removed.
+    ///
+    /// Each mark is of a key that was noted, but for those of entries that were merged into another layer meanwhile, which are
+    /// marked there again. So where only one layer has marks, as many as were noted are of just those keys; and none is hidden by
+    /// a newer layer, whose entry would have come in the same interval and be marked.
+    pub(crate) fn marked(
+        &self,
+        slot: usize,
+        interval: Interval,
+        changed: usize,
+    ) -> Option<impl Iterator<Item = &'a Entry<K, N, V>> + use<'a, K, N, V>> {
+        let mut found = None;
+        for part in self.parts.iter().flatten() {
+            let marked = part.marked(slot, interval)?;
+            if marked.len() > 0 && found.replace(marked).is_some() {
+                return None;
+            }
+        }
+        let found = found.filter(|marked| marked.len() == changed)?;
+        Some(found.entries())
     }
 
     /// Yields the entries of a key group, each key once.

@@ -147,6 +147,15 @@ impl<E> Tables<E> {
         (place.bucket < Self::MAX_BUCKETS).then_some(place.table * Self::MAX_BUCKETS + place.bucket)
     }
 
+    /// Returns the place that has a number.
+    #[inline]
+    pub(crate) fn numbered(number: usize) -> Place {
+        Place {
+            table: number / Self::MAX_BUCKETS,
+            bucket: number % Self::MAX_BUCKETS,
+        }
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
