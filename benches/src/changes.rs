@@ -15,6 +15,9 @@ use crate::subject::{Batched, Facade, Subject, states_with};
 use crate::table::Table;
 use crate::workload::{INSERT_SEED, KEY_GROUPS, Longs, PROBE_SEED, Shape, Structs, Words, keys};
 
+/// Checkpoints of few changes, and full ones, for each round: they take a few milliseconds, which vary.
+const CHECKPOINTS: usize = 5;
+
 /// Time between two checkpoints of a steady state.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -102,7 +105,7 @@ fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
         Ok((new_bytes(&handles?), wall))
     };
     checkpoint(&mut ours, true)?;
-    for round in 0..=rounds {
+    for round in 0..=rounds * CHECKPOINTS {
         let part = n / 100;
         let from = round * part % (n - part);
         ours.update(&probes[from..from + part])?;
