@@ -38,18 +38,23 @@ impl LiveSnapshots for Capturing {
     }
 }
 
-/// Returns the table: operations without capture, the first change of a key since the last cut, later ones.
+/// Of how many keys one changes while changes are noted; past half of a key group they are not noted any more.
+const PART: usize = 3;
+
+/// Returns the table: operations without capture, the first change of a key since the last cut, later ones, and those after most
+/// keys changed.
 ///
 /// # Errors
 /// Those of the states.
 pub fn table(n: usize, rounds: usize) -> Result<Table> {
     let mut table = Table::new(
-        format!("Change capture, {n} keys, read-modify-write, ns"),
+        format!("Change capture, {n} keys, read-modify-write of one in {PART}, ns"),
         &[
             "shape",
             "off",
             "on, first change of a key",
             "on, again",
+            "on, most changed",
             "get, off",
             "get, on",
             "bytes per changed key",
@@ -67,7 +72,8 @@ fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
     let mut on = Facade::<S>::over(states_with(Box::<Capturing>::default(), KEY_GROUPS, 0.25)?)?;
     off.add(&inserts)?;
     on.add(&inserts)?;
-    let mut all: [Vec<f64>; 5] = Default::default();
+    let few = &probes[..n / PART];
+    let mut all: [Vec<f64>; 6] = Default::default();
     let mut bytes = Vec::new();
     let mut failure = Ok(0);
     let mut keep = |result: Result<u64>| match result {
@@ -84,19 +90,21 @@ fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
             .checkpoint_completed(state_api::CheckpointId(round + 1))?;
         while on.states.maintain(1 << 16) {}
         let before = on.states.memory().total;
-        let without = ns_per_op(n, || keep(off.read_modify_write(&probes)));
-        let first = ns_per_op(n, || keep(on.read_modify_write(&probes)));
+        let without = ns_per_op(few.len(), || keep(off.read_modify_write(few)));
+        let first = ns_per_op(few.len(), || keep(on.read_modify_write(few)));
         while on.states.maintain(1 << 16) {}
         let grown = on.states.memory().total.saturating_sub(before);
-        let again = ns_per_op(n, || keep(on.read_modify_write(&probes)));
+        let again = ns_per_op(few.len(), || keep(on.read_modify_write(few)));
+        keep(on.read_modify_write(&probes));
+        let whole = ns_per_op(few.len(), || keep(on.read_modify_write(few)));
         let read_off = ns_per_op(n, || keep(off.get(&probes)));
         let read_on = ns_per_op(n, || keep(on.get(&probes)));
         if round > 0 {
-            let measured = [without, first, again, read_off, read_on];
+            let measured = [without, first, again, whole, read_off, read_on];
             for (into, ns) in all.iter_mut().zip(measured) {
                 into.push(ns);
             }
-            bytes.push(grown as f64 / n as f64);
+            bytes.push(grown as f64 / few.len() as f64);
         }
     }
     failure?;
