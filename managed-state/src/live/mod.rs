@@ -7,7 +7,7 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `table` | [`LiveTable`]: keyed access |
+//! | `table`, `indirect` | [`LiveTable`]: keyed access, and the part of it that snapshots and noted changes take |
 //! | `load` | filling a table out of a snapshot |
 //! | `snapshots` | freezing, merging, limits, accounting |
 //! | `visit` | enumeration of live entries |
@@ -19,6 +19,7 @@
 
 mod capture;
 mod frozen;
+mod indirect;
 mod layers;
 mod layout;
 mod list;
