@@ -277,6 +277,26 @@ fn k_517_barriers_behind_an_abort_of_the_coordinator_are_ignored() {
 }
 
 #[test]
+fn an_abort_of_a_newer_checkpoint_leaves_the_older_one_that_is_aligning() {
+    check(
+        3,
+        &[B(1, 0), A(2), B(1, 1), A(3), B(1, 2)],
+        &[Triggered(1)],
+        &[],
+    );
+    // A marker of the newer one says that the older one's barrier was overtaken on its channel.
+    check(
+        2,
+        &[B(1, 0), A(2), C(2, 1), B(1, 1)],
+        &[
+            Aborted(1, GiveUp::Subsumed),
+            Aborted(2, GiveUp::CancelMarker),
+        ],
+        &[],
+    );
+}
+
+#[test]
 fn k_519_an_end_of_partition_completes_the_alignment() {
     check(3, &[B(2, 0), B(2, 1), E(2)], &[Triggered(2)], &[]);
 }

@@ -286,6 +286,25 @@ fn k_560_a_timer_has_no_effect_after_the_last_barrier_a_marker_or_an_abort() {
 }
 
 #[test]
+fn an_abort_of_a_newer_checkpoint_leaves_the_older_one_and_its_timer() {
+    let newer = Arrival::Abort {
+        id: CheckpointId(2),
+    };
+    let mut bench = Bench::new(2, Unaligned);
+    bench.barrier(1, 0);
+    assert_eq!(bench.on(newer), []);
+    assert_eq!(bench.recording(), [1]);
+    assert_eq!(bench.barrier(1, 1), [AllIn(1)]);
+    let mut bench = Bench::new(2, AlignedWithTimeout(100));
+    bench.barrier(1, 0);
+    assert_eq!(bench.on(newer), []);
+    assert_eq!(bench.blocked(), 1);
+    assert_eq!(bench.tick(100), [Cut(1, true), Overtake(1)]);
+    assert_eq!(bench.on(newer), []);
+    assert_eq!(bench.barrier(1, 1), [AllIn(1)]);
+}
+
+#[test]
 fn k_561_a_barrier_that_overtook_in_front_turns_the_alignment_unaligned() {
     let mut bench = Bench::new(3, AlignedWithTimeout(1_000));
     bench.barrier(1, 0);

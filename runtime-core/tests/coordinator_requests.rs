@@ -9,7 +9,7 @@ use runtime_core::coordinator::{
     SavepointFormat, Trigger,
 };
 
-use CheckpointKind::{Checkpoint, Savepoint};
+use CheckpointKind::{Checkpoint, Final, Savepoint, StopWithCheckpoint, StopWithSavepoint};
 
 #[test]
 fn k_344_k_378_savepoints_pass_over_the_limit_of_concurrent_checkpoints() {
@@ -245,4 +245,42 @@ fn k_400_with_unaligned_checkpoints_a_savepoint_waits_its_turn() {
     let (_, actions) = rig.request(Savepoint);
     assert_eq!(actions, []);
     assert_eq!(prepared(&rig.complete(running)), Some(cp(2)));
+}
+
+#[test]
+fn while_the_job_ends_a_savepoint_waits_in_case_that_fails() {
+    for kind in [
+        StopWithSavepoint { drain: false },
+        StopWithCheckpoint,
+        Final,
+    ] {
+        let mut rig = Rig::new(defaults());
+        let last = rig.begin(kind);
+        let (savepoint, actions) = rig.request(Savepoint);
+        assert_eq!((actions, rig.pending_ids()), (vec![], vec![last.0]));
+        // Its sources emit barriers again.
+        let actions = rig.decline(S0, last, FailureReason::Declined);
+        assert_eq!(prepared(&actions), Some(cp(2)), "{kind}");
+        rig.ready(cp(2));
+        assert_eq!(reply(&rig.complete(cp(2)), savepoint), Some(Ok(cp(2))));
+    }
+}
+
+#[test]
+fn a_savepoint_that_waits_for_the_end_of_the_job_is_refused_with_it() {
+    let mut rig = Rig::new(defaults());
+    let last = rig.begin(StopWithSavepoint { drain: false });
+    let (savepoint, _) = rig.request(Savepoint);
+    let actions = rig.complete(last);
+    assert_eq!(
+        (prepared(&actions), refusal(&actions, savepoint)),
+        (None, None)
+    );
+    let actions = rig.fact(Fact::Stop {
+        status: runtime_core::coordinator::JobStatus::Finished,
+    });
+    assert_eq!(
+        refusal(&actions, savepoint),
+        Some(FailureReason::CoordinatorShutdown)
+    );
 }

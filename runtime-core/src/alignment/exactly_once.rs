@@ -44,7 +44,7 @@ impl Open {
 /// channel is blocked, and what comes on a channel before its barrier is recorded ([`is_recording`](Self::is_recording)).
 ///
 /// A checkpoint ends here in one of six ways: the last barrier, the end of the last missing channel, a newer barrier, a
-/// cancel marker of it or of a newer one, the coordinator's abort, or the end of a channel where that is not allowed. Each
+/// cancel marker of it or of a newer one, the coordinator's abort of it, or the end of a channel where that is not allowed. Each
 /// unblocks every channel it blocked, reports once, and makes stragglers of the checkpoint harmless.
 #[derive(Clone, Debug)]
 pub struct ExactlyOnceBarriers {
@@ -141,6 +141,8 @@ impl ExactlyOnceBarriers {
             Arrival::Cancel { channel: _, id } => {
                 self.give_up(id.0, GiveUp::CancelMarker, decisions)
             }
+            // An older one that is open goes on: unlike a marker, this overtook nothing on a channel.
+            Arrival::Abort { id } if self.open.as_ref().is_some_and(|o| o.barrier.id < id) => {}
             Arrival::Abort { id } => self.give_up(id.0, GiveUp::Aborted, decisions),
             Arrival::EndOfPartition { channel } => self.end_of_partition(channel, clock, decisions),
         }

@@ -137,7 +137,7 @@ pub(crate) struct Queued {
 pub(crate) struct Room {
     /// A request is between "chosen" and "tasks triggered".
     pub(crate) triggering: bool,
-    /// The number of pending checkpoints is at its limit, or a checkpoint that ends the job is under way.
+    /// The number of pending checkpoints is at its limit.
     pub(crate) full: bool,
     /// A checkpoint that ends the job is under way or complete.
     pub(crate) ending: bool,
@@ -219,9 +219,9 @@ impl RequestQueue {
             return Choice::Wait;
         };
         let request = first.get();
-        // A job ends once: who else wants to end it waits, in case the first try fails.
-        let second_end = room.ending && request.trigger.kind.ends_the_job();
-        if room.triggering || room.cleaning || second_end || (room.full && !request.forced) {
+        // The sources of a job that ends emit no more barriers, and a job ends once: who else wants a checkpoint waits, in case
+        // the first try fails.
+        if room.triggering || room.cleaning || room.ending || (room.full && !request.forced) {
             return Choice::Wait;
         }
         let first = first.remove();

@@ -140,7 +140,7 @@ impl<A> CheckpointCoordinator<A> {
         let limit = self.config.max_concurrent as usize;
         Room {
             triggering: self.pending.values().any(|p| p.phase == Phase::Preparing),
-            full: self.pending.len() >= limit || self.is_ending(),
+            full: self.pending.len() >= limit,
             ending: self.is_ending(),
             cleaning: self.cleaning.len() > limit,
             pause_left_ms: self.pause_left(now_ms),
