@@ -131,6 +131,10 @@ impl CheckpointStore for Unreliable {
         self.inner.load(from)
     }
 
+    fn find_published(&self, id: CheckpointId) -> BoxFuture<'_, Result<Option<LoadedCheckpoint>>> {
+        self.inner.find_published(id)
+    }
+
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         match (self.publish)(metadata.checkpoint) {
             Publishing::Works => self.inner.publish(metadata),

@@ -62,6 +62,14 @@ pub trait CheckpointStore: Send + Sync {
     fn load<'a>(&'a self, from: &'a RestoreFrom)
     -> BoxFuture<'a, Result<Option<LoadedCheckpoint>>>;
 
+    /// Finds out whether a checkpoint of this attempt exists after all, whose [`publish`](Self::publish) ended without a certain answer; a
+    /// savepoint is no checkpoint to go on from.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is there and damaged, `Config` when it is the savepoint that the job was stopped with, and that is noted;
+    /// those of the store.
+    fn find_published(&self, id: CheckpointId) -> BoxFuture<'_, Result<Option<LoadedCheckpoint>>>;
+
     /// Finds the checkpoint under a path, and makes it this job's: it is deleted when the job no longer needs it.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use checkpoint_storage::{CheckpointMetadata, LocalCopies};
 use futures_channel::oneshot;
 use futures_util::future::BoxFuture;
 use state_api::{
-    Attempt, CheckpointId, Clock, Error, ErrorKind, Executor, JobId, ObjectHandle,
-    OperatorSnapshot, Result, SnapshotKind,
+    Attempt, CheckpointId, Clock, ErrorKind, Executor, JobId, ObjectHandle, OperatorSnapshot,
+    Result, SnapshotKind,
 };
 
 use super::deletions::{Deletion, Deletions};
@@ -18,15 +18,15 @@ use super::launch::Run;
 use super::shared::SharedObjects;
 use super::{
     CheckpointDone, CheckpointStats, CheckpointStore, ExecutionSettings, Failpoints, JobEvent,
-    JobEvents, Places, SubtaskRecord, events,
+    JobEvents, LoadedCheckpoint, Places, SubtaskRecord, events,
 };
 use crate::channel::{Barrier, BarrierMode};
 use crate::config::CheckpointMode;
 use crate::coordinator::{
     Acks, Action, CheckpointCoordinator, CheckpointFailure, CheckpointKind, Fact, FailureReason,
-    Outcome, PublishFault, RequestId, SavepointFormat,
+    Outcome, PublishFault, RequestId, SavepointFormat, TaskId,
 };
-use crate::task::{CheckpointAck, Command};
+use crate::task::{CheckpointAck, Command, TaskReport};
 
 /// What an action of the coordinator means for the loop of the job.
 #[derive(Debug)]
@@ -176,8 +176,53 @@ impl Coordination {
         }
     }
 
+    /// Takes what a subtask, of an earlier run perhaps, says about a checkpoint.
+    pub(super) fn take_report(
+        &mut self,
+        run: Option<&Run>,
+        task: TaskId,
+        report: TaskReport,
+    ) -> Vec<Effect> {
+        match report {
+            TaskReport::Ack { id, ack } => self.handle(
+                run,
+                Fact::Ack {
+                    task,
+                    id,
+                    state: ack,
+                },
+            ),
+            TaskReport::Decline {
+                id,
+                reason,
+                detail,
+                orphans,
+            } => {
+                if !orphans.operators.is_empty() {
+                    self.register_orphans(id, &orphans);
+                    let snapshots = orphans
+                        .operators
+                        .into_iter()
+                        .map(|(_, snapshot)| snapshot)
+                        .collect();
+                    self.discard_unpublished(id, snapshots, false);
+                }
+                self.handle(
+                    run,
+                    Fact::Decline {
+                        task,
+                        id,
+                        reason,
+                        detail,
+                    },
+                )
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes note of shared objects that a snapshot wrote before it failed: they go when a later checkpoint completes.
-    pub(super) fn register_orphans(&mut self, id: CheckpointId, orphans: &CheckpointAck) {
+    fn register_orphans(&mut self, id: CheckpointId, orphans: &CheckpointAck) {
         let snapshots = orphans.operators.iter().map(|(_, snapshot)| &**snapshot);
         if let Err(error) = self.shared.acked(id, snapshots) {
             self.tell(JobEvent::Warning(error.with("checkpoint", id)));
@@ -499,7 +544,7 @@ impl Coordination {
         self.delete(vec![metadata], Vec::new());
     }
 
-    pub(super) fn discard_unpublished(
+    fn discard_unpublished(
         &mut self,
         id: CheckpointId,
         snapshots: Vec<Arc<OperatorSnapshot>>,
@@ -524,17 +569,20 @@ impl Coordination {
         }));
     }
 
-    /// Returns the newest complete checkpoint if that is certain; otherwise the store must be asked.
-    pub(super) fn newest(&self) -> std::result::Result<Option<Arc<CheckpointMetadata>>, Error> {
-        if !self.coordinator.unresolved().is_empty() {
-            return Err(Error::retryable("the outcome of a publish is unknown"));
+    /// Finds the checkpoint that a restart goes on from; `None` when this attempt has none and was handed none.
+    pub(super) async fn newest(&self) -> Result<Option<LoadedCheckpoint>> {
+        // Whether these were published is not known here, but the store knows. What else it holds belongs to other histories.
+        for id in self.coordinator.unresolved().iter().rev() {
+            if let Some(found) = self.store.find_published(*id).await? {
+                return Ok(Some(found));
+            }
         }
-        let newest = self
-            .coordinator
-            .completed()
-            .latest()
-            .map(|completed| completed.id);
-        Ok(newest.and_then(|id| self.metadata.get(&id).cloned()))
+        let newest = self.coordinator.completed().latest();
+        let metadata = newest.and_then(|newest| self.metadata.get(&newest.id));
+        Ok(metadata.map(|metadata| LoadedCheckpoint {
+            storage: self.store.storage_of(metadata.checkpoint),
+            metadata: Arc::clone(metadata),
+        }))
     }
 }
 

@@ -274,6 +274,13 @@ mod tests {
             self.inner.load(from)
         }
 
+        fn find_published(
+            &self,
+            id: CheckpointId,
+        ) -> BoxFuture<'_, Result<Option<LoadedCheckpoint>>> {
+            self.inner.find_published(id)
+        }
+
         fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
             self.inner.publish(metadata)
         }

@@ -264,6 +264,23 @@ impl CheckpointStore for FolderCheckpoints {
         })
     }
 
+    fn find_published(&self, id: CheckpointId) -> BoxFuture<'_, Result<Option<LoadedCheckpoint>>> {
+        Box::pin(async move {
+            let store = self.opened()?.store;
+            if self.savepoint(id).is_some() {
+                let stopped = store.stopped().await?;
+                let own = stopped.filter(|s| (s.attempt, s.savepoint) == (store.attempt(), id));
+                return own.map_or(Ok(None), |stopped| Err(stopped_with(&stopped.location)));
+            }
+            let folder = checkpoint_storage::layout::checkpoint_folder(id);
+            match store.load(&folder).await {
+                Ok(found) => Ok(Some(self.loaded(found))),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
     fn claim<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<LoadedCheckpoint>> {
         Box::pin(async move {
             let Opened { store, .. } = self.opened()?;

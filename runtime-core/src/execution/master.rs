@@ -44,6 +44,22 @@ impl Drop for Closing {
     }
 }
 
+/// What every run of an attempt begins with.
+struct Start {
+    attempt: Attempt,
+    /// Where subtasks write to.
+    storage: Arc<dyn CheckpointStorage>,
+    /// What the job started from.
+    initial: Option<LoadedCheckpoint>,
+}
+
+/// How the wait before a restart ended.
+enum Paused {
+    Over,
+    Cancelled,
+    Fenced,
+}
+
 /// Runs a job to its end: run after run, each from the latest completed checkpoint.
 pub(crate) struct Master<'a> {
     pub(crate) job: &'a Job,
@@ -77,70 +93,22 @@ impl Master<'_> {
         if let Some(coordination) = &mut coordination {
             coordination.copies = local_copies::open(self.settings, &self.executor, &self.inbox);
         }
-        let named = match &self.settings.restore {
-            RestoreFrom::Path(path) => Some(path.clone()),
-            RestoreFrom::Nothing | RestoreFrom::Latest => None,
+        let start = Start {
+            attempt,
+            storage,
+            initial,
         };
-        let of = |loaded: &LoadedCheckpoint| {
-            let metadata = &loaded.metadata;
-            (metadata.job.clone(), metadata.attempt, metadata.checkpoint)
-        };
-        let mut restored = initial.clone();
+        let mut found: Result<_> = Ok(start.initial.clone());
         let mut run = 0;
         loop {
-            {
-                let mut journal = journal.borrow_mut();
-                (journal.attempt, journal.run, journal.state) = (attempt, run, JobState::Starting);
-                journal.restored = restored.as_ref().map(|restored| {
-                    let id = restored.metadata.checkpoint;
-                    let first = initial.as_ref().map(|i| i.metadata.checkpoint) == Some(id);
-                    let store = coordination.as_ref().map(|c| &c.store);
-                    let path = match &named {
-                        Some(path) if first => Some(path.clone()),
-                        _ => store.and_then(|store| store.location(id)),
-                    };
-                    let read = ReadBytes::default();
-                    RestoredFrom { id, path, read }
-                });
-            }
-            let copies = coordination.as_ref().and_then(|c| c.copies.clone());
-            if let Some(copies) = &copies {
-                local_copies::start_from(copies, restored.as_ref().map(|r| r.metadata.as_ref()));
-            }
-            let started = RunStart {
-                job: self.job,
-                settings: self.settings,
-                parts: self.parts,
-                executor: Arc::clone(&self.executor),
-                storage: Arc::clone(&storage),
-                places: coordination
-                    .as_ref()
-                    .map_or_else(Arc::default, |c| Arc::clone(&c.places)),
-                copies,
-                attempt,
-                run,
-                restored: restored.as_ref(),
-                first: restored.as_ref().map(of) == initial.as_ref().map(of),
-                tell: &|event| {
-                    events::record(&event);
-                    self.parts.events.on_event(&event);
-                },
-                inbox: &self.inbox,
-            };
-            self.tell(JobEvent::RunStarted {
-                attempt,
-                run,
-                restored: restored.as_ref().map(|r| r.metadata.checkpoint),
-            });
-            let end = match started.launch(self.host) {
-                Ok(launched) => {
-                    let coordination = coordination.as_mut();
-                    self.drive(run, launched, restored.as_ref(), coordination, &journal)
+            let end = match found {
+                Ok(restored) => {
+                    self.run_from(run, &start, restored, coordination.as_mut(), &journal)
                         .await
                 }
+                Err(error) if error.kind() == ErrorKind::Fenced => RunEnd::Fenced,
                 Err(error) => RunEnd::Failed(error),
             };
-            self.host.run_ended();
             let error = match end {
                 RunEnd::Suspended => {
                     return self.ended(JobStatus::Suspended, coordination, run).await;
@@ -151,12 +119,7 @@ impl Master<'_> {
                 RunEnd::Cancelled => {
                     return self.ended(JobStatus::Cancelled, coordination, run).await;
                 }
-                RunEnd::Fenced => {
-                    return Err(Error::new(
-                        ErrorKind::Fenced,
-                        "a newer attempt of the job has taken over",
-                    ));
-                }
+                RunEnd::Fenced => return Err(fenced()),
                 RunEnd::Failed(error) => error,
             };
             if let Some(coordination) = &mut coordination {
@@ -187,29 +150,94 @@ impl Master<'_> {
                         failed_ms: now_ms,
                         restart_ms: until,
                     };
-                    if self.pause(until, coordination.as_mut(), &journal).await {
-                        return self.ended(JobStatus::Cancelled, coordination, run).await;
+                    match self.pause(until, coordination.as_mut(), &journal).await {
+                        Paused::Over => {}
+                        Paused::Cancelled => {
+                            return self.ended(JobStatus::Cancelled, coordination, run).await;
+                        }
+                        Paused::Fenced => return Err(fenced()),
                     }
                 }
             }
             run += 1;
-            restored = match &coordination {
-                None => None,
-                Some(coordination) => match coordination.newest() {
-                    Ok(Some(metadata)) => Some(LoadedCheckpoint {
-                        storage: coordination.store.storage_of(metadata.checkpoint),
-                        metadata,
-                    }),
-                    Ok(None) => initial.clone(),
-                    // Whether the last one was published is not known here, but the store knows.
-                    Err(_) => coordination
-                        .store
-                        .load(&RestoreFrom::Latest)
-                        .await?
-                        .or_else(|| initial.clone()),
-                },
+            found = match &coordination {
+                None => Ok(None),
+                Some(coordination) => {
+                    let newest = coordination.newest().await;
+                    newest.map(|newest| newest.or_else(|| start.initial.clone()))
+                }
             };
         }
+    }
+
+    /// Starts the subtasks of a run and goes on until it has ended.
+    async fn run_from(
+        &mut self,
+        run: u32,
+        start: &Start,
+        restored: Option<LoadedCheckpoint>,
+        coordination: Option<&mut Coordination>,
+        journal: &RefCell<Journal>,
+    ) -> RunEnd {
+        let of = |loaded: &LoadedCheckpoint| {
+            let metadata = &loaded.metadata;
+            (metadata.job.clone(), metadata.attempt, metadata.checkpoint)
+        };
+        let initial = start.initial.as_ref();
+        {
+            let mut journal = journal.borrow_mut();
+            (journal.attempt, journal.run, journal.state) =
+                (start.attempt, run, JobState::Starting);
+            journal.restored = restored.as_ref().map(|restored| {
+                let id = restored.metadata.checkpoint;
+                let first = initial.map(|i| i.metadata.checkpoint) == Some(id);
+                let store = coordination.as_ref().map(|c| &c.store);
+                let path = match &self.settings.restore {
+                    RestoreFrom::Path(path) if first => Some(path.clone()),
+                    _ => store.and_then(|store| store.location(id)),
+                };
+                let read = ReadBytes::default();
+                RestoredFrom { id, path, read }
+            });
+        }
+        let copies = coordination.as_ref().and_then(|c| c.copies.clone());
+        if let Some(copies) = &copies {
+            local_copies::start_from(copies, restored.as_ref().map(|r| r.metadata.as_ref()));
+        }
+        let started = RunStart {
+            job: self.job,
+            settings: self.settings,
+            parts: self.parts,
+            executor: Arc::clone(&self.executor),
+            storage: Arc::clone(&start.storage),
+            places: coordination
+                .as_ref()
+                .map_or_else(Arc::default, |c| Arc::clone(&c.places)),
+            copies,
+            attempt: start.attempt,
+            run,
+            restored: restored.as_ref(),
+            first: restored.as_ref().map(of) == initial.map(of),
+            tell: &|event| {
+                events::record(&event);
+                self.parts.events.on_event(&event);
+            },
+            inbox: &self.inbox,
+        };
+        self.tell(JobEvent::RunStarted {
+            attempt: start.attempt,
+            run,
+            restored: restored.as_ref().map(|r| r.metadata.checkpoint),
+        });
+        let end = match started.launch(self.host) {
+            Ok(launched) => {
+                self.drive(run, launched, restored.as_ref(), coordination, journal)
+                    .await
+            }
+            Err(error) => RunEnd::Failed(error),
+        };
+        self.host.run_ended();
+        end
     }
 
     fn tell(&self, event: JobEvent) {
@@ -510,57 +538,49 @@ impl Master<'_> {
         }
     }
 
-    /// Waits before a restart; returns whether the job was cancelled meanwhile.
+    /// Waits before a restart.
     async fn pause(
         &self,
         until_ms: i64,
         mut coordination: Option<&mut Coordination>,
         journal: &RefCell<Journal>,
-    ) -> bool {
+    ) -> Paused {
         loop {
-            match self
+            let message = self
                 .inbox
                 .next(Some(until_ms), self.parts.clock.as_ref())
-                .await
+                .await;
+            let effects = match (message, coordination.as_deref_mut()) {
+                (None, _) => return Paused::Over,
+                (Some(Message::Cancel), _) => return Paused::Cancelled,
+                (Some(Message::Warning(error)), _) => {
+                    self.tell(JobEvent::Warning(error));
+                    Vec::new()
+                }
+                (Some(Message::Ask(ask)), coordination) => {
+                    match self.answer(ask, None, coordination, journal) {
+                        Some((coordination, fact)) => coordination.handle(None, fact),
+                        None => Vec::new(),
+                    }
+                }
+                (Some(Message::Fact(fact)), Some(coordination)) => coordination.handle(None, fact),
+                (Some(Message::Task { task, report, .. }), Some(coordination)) => {
+                    coordination.take_report(None, task, report)
+                }
+                (Some(Message::Drained), Some(coordination)) => {
+                    coordination.draining = coordination.draining.saturating_sub(1);
+                    Vec::new()
+                }
+                (Some(Message::Fact(_) | Message::Task { .. } | Message::Drained), None) => {
+                    Vec::new()
+                }
+            };
+            // The rest concerns a run, and there is none.
+            if effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Fenced))
             {
-                None => return false,
-                Some(Message::Cancel) => return true,
-                Some(Message::Fact(fact)) => {
-                    if let Some(coordination) = coordination.as_deref_mut() {
-                        coordination.handle(None, fact);
-                    }
-                }
-                Some(Message::Task {
-                    task,
-                    report: TaskReport::Ack { id, ack },
-                    ..
-                }) => {
-                    if let Some(coordination) = coordination.as_deref_mut() {
-                        coordination.handle(
-                            None,
-                            Fact::Ack {
-                                task,
-                                id,
-                                state: ack,
-                            },
-                        );
-                    }
-                }
-                Some(Message::Warning(error)) => self.tell(JobEvent::Warning(error)),
-                Some(Message::Ask(ask)) => {
-                    let coordination = coordination.as_deref_mut();
-                    if let Some((coordination, fact)) =
-                        self.answer(ask, None, coordination, journal)
-                    {
-                        coordination.handle(None, fact);
-                    }
-                }
-                Some(Message::Drained) => {
-                    if let Some(coordination) = coordination.as_deref_mut() {
-                        coordination.draining = coordination.draining.saturating_sub(1);
-                    }
-                }
-                Some(Message::Task { .. }) => {}
+                return Paused::Fenced;
             }
         }
     }
@@ -630,6 +650,13 @@ impl Master<'_> {
         self.tell(JobEvent::Ended(status));
         Ok(outcome)
     }
+}
+
+fn fenced() -> Error {
+    Error::new(
+        ErrorKind::Fenced,
+        "a newer attempt of the job has taken over",
+    )
 }
 
 /// Copies what an error says, for the listener; the original is returned.

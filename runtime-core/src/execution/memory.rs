@@ -167,6 +167,19 @@ impl CheckpointStore for MemoryCheckpoints {
         Box::pin(ready(found.map(|metadata| metadata.map(loaded))))
     }
 
+    fn find_published(&self, id: CheckpointId) -> BoxFuture<'_, Result<Option<LoadedCheckpoint>>> {
+        let kept = self.lock();
+        let found = match &kept.stopped {
+            Some((stopped, name)) if *stopped == id => Err(stopped_with(name)),
+            _ => Ok(kept.completed.get(&id).cloned()),
+        };
+        let loaded = |metadata| LoadedCheckpoint {
+            metadata,
+            storage: Arc::new(self.storage),
+        };
+        Box::pin(ready(found.map(|metadata| metadata.map(loaded))))
+    }
+
     fn claim<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<LoadedCheckpoint>> {
         Box::pin(async move {
             let from = RestoreFrom::Path(path.to_owned());

@@ -77,9 +77,9 @@ impl RunTasks {
     pub(super) fn stop(&mut self, end: RunEnd) {
         match (&self.end, &end) {
             (None, _)
-            | (Some(RunEnd::Finished | RunEnd::Suspended), RunEnd::Failed(_) | RunEnd::Fenced) => {
-                self.end = Some(end)
-            }
+            | (Some(RunEnd::Finished | RunEnd::Suspended), RunEnd::Failed(_) | RunEnd::Fenced)
+            // Who is fenced does not restart.
+            | (Some(RunEnd::Failed(_)), RunEnd::Fenced) => self.end = Some(end),
             (Some(_), _) => return,
         }
         to_all(Some(&self.run), Command::Stop);
@@ -119,7 +119,12 @@ impl RunTasks {
     }
 
     pub(super) fn handle(&mut self, coordination: &mut Coordination, fact: Fact<CheckpointAck>) {
-        for effect in coordination.handle(Some(&self.run), fact) {
+        let effects = coordination.handle(Some(&self.run), fact);
+        self.take(effects);
+    }
+
+    fn take(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
             match effect {
                 Effect::FailRun(failure) => self.stop(RunEnd::Failed(failure.to_error())),
                 Effect::Fenced => self.stop(RunEnd::Fenced),
@@ -147,41 +152,7 @@ impl RunTasks {
         task: TaskId,
         report: TaskReport,
     ) {
-        match report {
-            TaskReport::Ack { id, ack } => self.handle(
-                coordination,
-                Fact::Ack {
-                    task,
-                    id,
-                    state: ack,
-                },
-            ),
-            TaskReport::Decline {
-                id,
-                reason,
-                detail,
-                orphans,
-            } => {
-                if !orphans.operators.is_empty() {
-                    coordination.register_orphans(id, &orphans);
-                    let snapshots = orphans
-                        .operators
-                        .into_iter()
-                        .map(|(_, snapshot)| snapshot)
-                        .collect();
-                    coordination.discard_unpublished(id, snapshots, false);
-                }
-                self.handle(
-                    coordination,
-                    Fact::Decline {
-                        task,
-                        id,
-                        reason,
-                        detail,
-                    },
-                );
-            }
-            _ => {}
-        }
+        let effects = coordination.take_report(Some(&self.run), task, report);
+        self.take(effects);
     }
 }

@@ -183,6 +183,10 @@ impl CheckpointStore for FaultyCheckpoints {
         }))
     }
 
+    fn find_published(&self, id: CheckpointId) -> BoxFuture<'_, Result<Option<LoadedCheckpoint>>> {
+        self.inner.find_published(id)
+    }
+
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.shared.dawdle().await;
