@@ -176,10 +176,13 @@ impl World {
     }
 
     fn carry_out(&mut self, action: Action<u64>) {
-        let remark = matches!(action, Action::Remark(_) | Action::ReplyTrigger { .. });
+        let remark = matches!(
+            action,
+            Action::Remark(_) | Action::ReplyTrigger { .. } | Action::DiscardAck { .. }
+        );
         assert!(
             !self.stopped || remark,
-            "nothing comes after the end but remarks and refusals: {action:?}"
+            "nothing comes after the end but remarks, refusals and late acks: {action:?}"
         );
         match action {
             Action::PrepareLocation { id, kind, .. } => {

@@ -56,6 +56,28 @@ fn k_600_an_abort_cancels_the_upload_in_flight_and_no_other() {
 }
 
 #[test]
+fn a_savepoint_that_still_uploads_when_a_later_checkpoint_completes_can_be_cancelled() {
+    for aborted in [true, false] {
+        let mut core = TaskCore::new();
+        let tokens = [1, 2].map(|n| {
+            assert_eq!(core.begin(id(n)), Begin::Go);
+            core.upload_started(id(n))
+        });
+        let [savepoint, checkpoint] = tokens;
+        drop(checkpoint);
+        assert!(core.complete(id(2)));
+        assert_eq!(core.uploads(), 1);
+        if aborted {
+            core.abort(id(1));
+        } else {
+            core.close();
+        }
+        assert!(savepoint.is_cancelled());
+        assert_eq!(core.uploads(), 0);
+    }
+}
+
+#[test]
 fn k_615_a_completion_is_news_once_and_an_older_one_never() {
     let mut core = TaskCore::new();
     assert_eq!(

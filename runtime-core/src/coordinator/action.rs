@@ -179,7 +179,7 @@ pub enum Action<A> {
     },
     /// The job has ended: delete and keep these checkpoints.
     AtStop(Verdict),
-    /// Nothing more comes from this coordinator.
+    /// Nothing more comes from this coordinator, but refusals and [`Action::DiscardAck`].
     Stopped,
     /// Nothing to do; log it.
     Remark(Remark),

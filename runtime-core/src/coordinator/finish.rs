@@ -313,6 +313,9 @@ impl<A> CheckpointCoordinator<A> {
             return;
         }
         let verdict = self.completed.close(status, self.config.keep_on_suspend);
+        // An ack delivered twice must not delete what is kept.
+        let known = verdict.keep.iter().chain(&verdict.delete);
+        self.untouchable.extend(known);
         out.push(Action::AtStop(verdict));
         out.push(Action::Stopped);
         self.life = Life::Stopped;
@@ -345,7 +348,11 @@ impl<A> CheckpointCoordinator<A> {
                     delete: Vec::new(),
                 }));
                 out.push(Action::Stopped);
-                self.life = Life::Stopped;
+                self.life = Life::StoppedFenced;
+            }
+            // What was on its way when the job ended belongs to nobody now.
+            Fact::Ack { task, id, state } if self.life == Life::Stopped => {
+                self.on_ack(task, id, state, out)
             }
             Fact::Ack { id, .. } | Fact::Decline { id, .. } | Fact::Published { id } => {
                 out.push(Action::Remark(Remark::Late(id)));

@@ -56,6 +56,8 @@ pub(super) enum Life {
     Stopping(JobStatus),
     Fenced,
     Stopped,
+    /// Stopped after a newer attempt took over.
+    StoppedFenced,
 }
 
 impl<A> CheckpointCoordinator<A> {
@@ -120,7 +122,7 @@ impl<A> CheckpointCoordinator<A> {
         let mut out = Vec::new();
         match self.life {
             Life::Working | Life::Stopping(_) => self.dispatch(now_ms, fact, &mut out),
-            Life::Fenced | Life::Stopped => self.turn_away(fact, &mut out),
+            Life::Fenced | Life::Stopped | Life::StoppedFenced => self.turn_away(fact, &mut out),
         }
         if self.life == Life::Working {
             self.start_waiting(now_ms, &mut out);

@@ -90,8 +90,10 @@ pub(super) struct Coordination {
     pub(super) aborted: u64,
     /// Deletions that have been started and not reported as over.
     pub(super) cleaning: usize,
-    /// Places of savepoints that are being emptied.
+    /// Deletions that have been started and that the coordinator does not wait for.
     pub(super) draining: usize,
+    /// The oldest checkpoint that is kept when the job has ended; `None` when none is.
+    pub(super) lowest_kept: Option<CheckpointId>,
     /// What is to be deleted and not gone yet.
     pub(super) deletions: Arc<Deletions>,
     /// Whether left-overs of earlier attempts were cleared away, or are being.
@@ -250,6 +252,20 @@ impl Coordination {
         self.delete(doomed, released.objects);
     }
 
+    /// Lets go at the end of the job what is not kept; [`delete_last`](Self::delete_last) deletes it.
+    fn release_at_stop(&mut self) {
+        let released = self.shared.release(self.lowest_kept);
+        let doomed = released.checkpoints.iter();
+        let doomed: Vec<_> = doomed.filter_map(|id| self.metadata.remove(id)).collect();
+        self.deletions.add(doomed, released.objects);
+    }
+
+    /// Deletes what subtasks said after the end of the job that they had written and nobody keeps.
+    pub(super) async fn delete_late(&mut self) {
+        self.release_at_stop();
+        self.delete_last().await;
+    }
+
     /// Deletes checkpoints that exist, and shared objects, in turn with what is being deleted already.
     fn delete(&mut self, doomed: Vec<Arc<CheckpointMetadata>>, objects: Vec<ObjectHandle>) {
         self.cleaning += doomed.len();
@@ -392,14 +408,10 @@ impl Coordination {
                 self.discard_unpublished(id, snapshots(&acks), true);
                 if let Some(returned) = self.places.remove(id) {
                     let store = Arc::clone(&self.store);
-                    let inbox = Arc::clone(&self.inbox);
-                    self.draining += 1;
                     let drained = async move {
                         // Dropped unsent: that is the word.
                         returned.await.unwrap_or_default();
-                        let result = store.drain_savepoint(id).await;
-                        inbox.send(Message::Drained);
-                        result
+                        store.drain_savepoint(id).await
                     };
                     self.clean(id, false, Box::pin(drained));
                 }
@@ -462,10 +474,8 @@ impl Coordination {
                     .delete
                     .iter()
                     .for_each(|id| self.shared.subsumed(*id));
-                let released = self.shared.release(verdict.keep.iter().min().copied());
-                let doomed = released.checkpoints.iter();
-                let doomed: Vec<_> = doomed.filter_map(|id| self.metadata.remove(id)).collect();
-                self.deletions.add(doomed, released.objects);
+                self.lowest_kept = verdict.keep.iter().min().copied();
+                self.release_at_stop();
             }
             Action::Stopped => effects.push(Effect::Stopped),
             Action::Remark(remark) => tracing::debug!(?remark, "coordinator"),
@@ -560,12 +570,14 @@ impl Coordination {
 
     fn clean(&mut self, id: CheckpointId, answer: bool, work: BoxFuture<'static, Result<()>>) {
         self.cleaning += usize::from(answer);
+        self.draining += usize::from(!answer);
         let inbox = Arc::clone(&self.inbox);
         self.executor.spawn_io(Box::pin(async move {
             told(work.await, Some(id), &inbox);
-            if answer {
-                inbox.send(Message::Fact(Fact::Cleaned { id }));
-            }
+            inbox.send(match answer {
+                true => Message::Fact(Fact::Cleaned { id }),
+                false => Message::Drained,
+            });
         }));
     }
 

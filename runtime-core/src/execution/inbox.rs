@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
@@ -22,8 +22,10 @@ pub(crate) enum Message {
     },
     /// By work that an action of the coordinator started.
     Fact(Fact<CheckpointAck>),
-    /// Nobody writes any more into the place of a savepoint that was given up, and it is empty.
+    /// A deletion is over that the coordinator does not wait for.
     Drained,
+    /// The async part of a snapshot has ended, with or without a report before this.
+    Written,
     /// Something failed without harm.
     Warning(Error),
     /// By a person who waits for the answer.
@@ -38,6 +40,8 @@ pub(crate) struct Inbox {
     messages: Mutex<VecDeque<Message>>,
     /// The loop has ended: nobody reads any more.
     closed: AtomicBool,
+    /// Async parts of snapshots whose end the loop has not read.
+    writing: AtomicUsize,
     signal: Arc<Signal>,
     wake_at_ms: AtomicI64,
 }
@@ -47,6 +51,7 @@ impl Inbox {
         Arc::new(Self {
             messages: Mutex::default(),
             closed: AtomicBool::new(false),
+            writing: AtomicUsize::new(0),
             signal: Signal::new(),
             wake_at_ms: AtomicI64::new(i64::MAX),
         })
@@ -87,6 +92,9 @@ impl Inbox {
                 .unwrap_or_else(PoisonError::into_inner)
                 .pop_front()
             {
+                if matches!(message, Message::Written) {
+                    self.writing.fetch_sub(1, Ordering::AcqRel);
+                }
                 return Poll::Ready(Some(message));
             }
             if wake_at_ms.is_some_and(|at| at <= clock.now_ms()) {
@@ -99,6 +107,11 @@ impl Inbox {
         .await;
         self.wake_at_ms.store(i64::MAX, Ordering::Release);
         next
+    }
+
+    /// Returns the number of async parts of snapshots that may still report.
+    pub(crate) fn writing(&self) -> usize {
+        self.writing.load(Ordering::Acquire)
     }
 
     /// Returns when the loop wants to be polled at the latest.
@@ -121,5 +134,19 @@ impl Reporter for RunReporter {
             task,
             report,
         });
+    }
+
+    fn writing(&self) -> Option<Box<dyn Send>> {
+        self.inbox.writing.fetch_add(1, Ordering::AcqRel);
+        Some(Box::new(Writing(Arc::clone(&self.inbox))))
+    }
+}
+
+/// The async part of a snapshot, for as long as it goes on.
+struct Writing(Arc<Inbox>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.send(Message::Written);
     }
 }

@@ -353,6 +353,7 @@ impl Master<'_> {
             aborted: 0,
             cleaning: 0,
             draining: 0,
+            lowest_kept: None,
             deletions: Arc::default(),
             swept: false,
             journal: Rc::clone(journal),
@@ -433,7 +434,8 @@ impl Master<'_> {
                 (Some(Message::Drained), Some(coordination)) => {
                     coordination.draining = coordination.draining.saturating_sub(1);
                 }
-                (None | Some(Message::Fact(_) | Message::Drained), None) => {}
+                (Some(Message::Written), _)
+                | (None | Some(Message::Fact(_) | Message::Drained), None) => {}
             }
             if tasks.final_failed {
                 tasks.final_failed = false;
@@ -571,7 +573,8 @@ impl Master<'_> {
                     coordination.draining = coordination.draining.saturating_sub(1);
                     Vec::new()
                 }
-                (Some(Message::Fact(_) | Message::Task { .. } | Message::Drained), None) => {
+                (Some(Message::Written), _)
+                | (Some(Message::Fact(_) | Message::Task { .. } | Message::Drained), None) => {
                     Vec::new()
                 }
             };
@@ -585,7 +588,7 @@ impl Master<'_> {
         }
     }
 
-    /// Lets the coordinator decide what is kept, and waits for the last deletions.
+    /// Lets the coordinator decide what is kept, and waits for the last deletions and for those who still write.
     async fn ended(
         &self,
         status: JobStatus,
@@ -615,12 +618,14 @@ impl Master<'_> {
             let mut effects = coordination.handle(None, Fact::Stop { status });
             coordination.delete_last().await;
             let until_ms = self.parts.clock.now_ms().saturating_add(LAST_CLEANING_MS);
-            let mut stopped = false;
+            let (mut stopped, mut late) = (false, false);
             loop {
                 stopped |= effects
                     .iter()
                     .any(|effect| matches!(effect, Effect::Stopped | Effect::Fenced));
-                if stopped && coordination.cleaning == 0 && coordination.draining == 0 {
+                let deleting = coordination.cleaning + coordination.draining;
+                // What was cancelled says what it had written already.
+                if stopped && deleting == 0 && self.inbox.writing() == 0 {
                     break;
                 }
                 effects = match self
@@ -630,8 +635,16 @@ impl Master<'_> {
                 {
                     None => break,
                     Some(Message::Fact(fact)) => coordination.handle(None, fact),
+                    Some(Message::Task { task, report, .. }) => {
+                        late = true;
+                        coordination.take_report(None, task, report)
+                    }
                     Some(Message::Drained) => {
                         coordination.draining = coordination.draining.saturating_sub(1);
+                        Vec::new()
+                    }
+                    Some(Message::Warning(error)) => {
+                        self.tell(JobEvent::Warning(error));
                         Vec::new()
                     }
                     Some(Message::Ask(Ask::Status { reply })) => {
@@ -640,6 +653,9 @@ impl Master<'_> {
                     }
                     Some(_) => Vec::new(),
                 };
+            }
+            if late {
+                coordination.delete_late().await;
             }
             (outcome.checkpoints, outcome.aborted) = (coordination.completed, coordination.aborted);
             if let Err(error) = coordination.store.end().await {

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 
 use state_api::{CancelToken, CheckpointId};
 
@@ -26,7 +27,8 @@ pub struct TaskCore {
     completed: u64,
     /// Given up ones that are newer than `last`.
     aborted: BTreeSet<u64>,
-    uploads: BTreeMap<u64, CancelToken>,
+    /// Each goes with its upload: a savepoint's goes on when later checkpoints complete, and nobody tells of its end.
+    uploads: BTreeMap<u64, Weak<CancelToken>>,
 }
 
 impl TaskCore {
@@ -51,24 +53,25 @@ impl TaskCore {
         }
     }
 
-    /// Takes note that the async part of a snapshot starts; returns the token that cancels it.
-    pub fn upload_started(&mut self, id: CheckpointId) -> CancelToken {
-        let token = CancelToken::new();
-        self.uploads.insert(id.0, token.clone());
+    /// Takes note that the async part of a snapshot starts; returns the token that cancels it, to be held until it has ended.
+    pub fn upload_started(&mut self, id: CheckpointId) -> Arc<CancelToken> {
+        let token = Arc::new(CancelToken::new());
+        self.uploads.retain(|_, token| token.strong_count() > 0);
+        self.uploads.insert(id.0, Arc::downgrade(&token));
         token
     }
 
-    /// Returns the number of async parts that were started and neither completed nor given up.
+    /// Returns the number of async parts that go on and were not given up.
     #[must_use]
     pub fn uploads(&self) -> usize {
-        self.uploads.len()
+        let tokens = self.uploads.values();
+        tokens.filter(|token| token.strong_count() > 0).count()
     }
 
     /// Takes note that a checkpoint is complete; returns whether the operators shall be told.
     ///
     /// The same or an older one, delivered again, is no news.
     pub fn complete(&mut self, id: CheckpointId) -> bool {
-        self.uploads = self.uploads.split_off(&(id.0 + 1));
         if id.0 <= self.completed {
             return false;
         }
@@ -80,7 +83,7 @@ impl TaskCore {
     ///
     /// If its cut has not been reached, that is remembered (of at most 256 checkpoints, the newest).
     pub fn abort(&mut self, id: CheckpointId) {
-        if let Some(token) = self.uploads.remove(&id.0) {
+        if let Some(token) = self.uploads.remove(&id.0).and_then(|t| t.upgrade()) {
             token.cancel();
         }
         if id.0 > self.last {
@@ -99,9 +102,10 @@ impl TaskCore {
 
     /// Cancels every upload: the task ends.
     pub fn close(&mut self) {
-        for token in std::mem::take(&mut self.uploads).into_values() {
-            token.cancel();
-        }
+        let tokens = std::mem::take(&mut self.uploads).into_values();
+        tokens
+            .filter_map(|token| token.upgrade())
+            .for_each(|token| token.cancel());
     }
 }
 

@@ -99,4 +99,10 @@ pub enum TaskReport {
 pub trait Reporter: Send + Sync {
     /// Takes a report.
     fn report(&self, task: TaskId, report: TaskReport);
+
+    /// Takes note that the async part of a snapshot begins; what is returned is dropped when it has ended, after its report if
+    /// there is one.
+    fn writing(&self) -> Option<Box<dyn Send>> {
+        None
+    }
 }

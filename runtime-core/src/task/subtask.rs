@@ -4,7 +4,8 @@ use std::task::{Context, Poll};
 
 use futures_util::future::LocalBoxFuture;
 use state_api::{
-    CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest, StateHandle,
+    CancelToken, CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest,
+    StateHandle,
 };
 
 use super::counted_stream::CountedStream;
@@ -393,7 +394,7 @@ impl Subtask {
         let cx = PersistContext {
             checkpoint: id,
             storage: Arc::new(counted),
-            cancel,
+            cancel: CancelToken::clone(&cancel),
             executor: Arc::clone(&self.env.executor),
             spill_dir: Some(self.env.local_dir.clone()),
         };
@@ -406,7 +407,9 @@ impl Subtask {
         // Savepoints go elsewhere and have no copies.
         let copies = self.env.copies.clone();
         let copies = copies.filter(|_| !barrier.kind.is_savepoint());
+        let writing = self.reporter.writing();
         self.env.executor.spawn_io(Box::pin(async move {
+            let _until_the_end = (cancel, writing);
             failpoints.reach(Failpoint::Async);
             let outcome = persist_all(set, cx).await;
             if let Err(failed) = &outcome
