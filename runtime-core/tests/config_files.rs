@@ -294,12 +294,17 @@ fn options_of_a_cluster_say_that_they_have_no_meaning_here() {
 
 #[test]
 fn an_option_that_is_not_offered_is_refused_unless_it_says_the_default() {
-    assert!(yaml("execution.checkpointing.file-merging.enabled: false").is_ok());
-    let error = config_error(yaml("execution.checkpointing.file-merging.enabled: true"));
-    assert!(
-        error.contains("this version does not offer it: leave it at false"),
-        "{error}"
-    );
+    for (key, default, other) in [
+        ("file-merging.enabled", "false", "true"),
+        ("checkpoints-after-tasks-finish", "true", "false"),
+        ("checkpoints-after-tasks-finish.enabled", "true", "false"),
+    ] {
+        let key = format!("execution.checkpointing.{key}");
+        assert!(yaml(&format!("{key}: {default}")).is_ok());
+        let error = config_error(yaml(&format!("{key}: {other}")));
+        let refused = format!("this version does not offer it: leave it at {default}");
+        assert!(error.contains(&refused), "{error}");
+    }
 }
 
 #[test]

@@ -87,7 +87,7 @@ execution.checkpointing:
   data-inline-threshold: 0
   write-buffer-size: 64 kb
   cleaner.parallel-mode: false
-  checkpoints-after-tasks-finish: false
+  checkpoints-after-tasks-finish: true
   memory-storage.max-state-size: 1 mb
 execution.state-recovery: {path: /data/sp/1, claim-mode: no_claim, ignore-unclaimed-state: true, restore-only: count; out, rename: tally = count}
 pipeline.max-parallelism: 128
@@ -106,7 +106,7 @@ parallelism.default: 4
             tolerable_failures: 4,
             retained: 5,
             retention: Retention::RetainOnCancellation,
-            after_tasks_finish: false,
+            after_tasks_finish: true,
             incremental: true,
             unaligned: false,
             aligned_timeout: Duration::ZERO,
@@ -126,7 +126,7 @@ parallelism.default: 4
     assert_eq!(coordinator.interval, Some(Duration::from_secs(1)));
     assert_eq!(coordinator.max_concurrent, 3);
     assert_eq!(coordinator.retention, Retention::RetainOnCancellation);
-    assert!(!coordinator.after_tasks_finish);
+    assert!(coordinator.after_tasks_finish);
     assert_eq!(
         RecoverySettings::from_configuration(&configuration).unwrap(),
         RecoverySettings {

@@ -21,7 +21,7 @@ use runtime_core::{
     RestoreFrom, States,
 };
 use state_api::access::ValueAccess;
-use state_api::{CheckpointId, CheckpointStorage, Error, OperatorSnapshot, Result};
+use state_api::{CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result};
 
 fn tolerant(failures: u32) -> ExecutionSettings {
     let settings = settings(10);
@@ -236,6 +236,26 @@ fn a_checkpoint_whose_outcome_is_unknown_is_found_in_the_store_after_a_failure()
         assert_eq!(outcome.restarts, 1, "seed {seed}");
         assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
     }
+}
+
+#[test]
+fn checkpoints_that_would_end_with_the_first_task_are_refused() {
+    let settings = ExecutionSettings {
+        checkpointing: CoordinatorConfig {
+            after_tasks_finish: false,
+            ..settings(10).checkpointing
+        },
+        ..settings(10)
+    };
+    let job = wordcount(&lines(10), 2, &Ledger::new());
+    let refused = Driver::new(1).run(&job, &settings, parts()).unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.context("option")),
+        (
+            ErrorKind::Config,
+            Some("execution.checkpointing.checkpoints-after-tasks-finish")
+        )
+    );
 }
 
 #[test]

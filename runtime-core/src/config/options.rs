@@ -80,7 +80,7 @@ options! {
         "Bytes that a checkpoint stream gathers before it writes; at least the inline threshold.";
     CLEANER_PARALLEL: Offered "execution.checkpointing.cleaner.parallel-mode" ("state.checkpoint.cleaner.parallel-mode") ValueKind::Bool, Some("true"),
         "Whether the pieces of a checkpoint are deleted several at a time.";
-    AFTER_TASKS_FINISH: Offered "execution.checkpointing.checkpoints-after-tasks-finish" ("execution.checkpointing.checkpoints-after-tasks-finish.enabled")
+    AFTER_TASKS_FINISH: DefaultOnly "execution.checkpointing.checkpoints-after-tasks-finish" ("execution.checkpointing.checkpoints-after-tasks-finish.enabled")
         ValueKind::Bool, Some("true"),
         "Whether checkpoints go on when some tasks have finished.";
     SNAPSHOT_COMPRESSION: Offered "execution.checkpointing.snapshot-compression" () ValueKind::Choice(&["false", "true", "lz4", "zstd"]), Some("false"),

@@ -38,7 +38,7 @@ pub struct CoordinatorConfig {
     pub keep_on_suspend: bool,
     /// Number of requests that may wait, at least 1.
     pub max_queued: usize,
-    /// Whether checkpoints go on when some tasks are finished.
+    /// Whether checkpoints go on when some tasks are finished. Those of a job here don't finish one by one: it refuses `false`.
     pub after_tasks_finish: bool,
     /// Whether barriers may overtake records; then savepoints wait for their turn and `max_concurrent` must be 1.
     pub unaligned: bool,

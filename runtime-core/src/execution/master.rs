@@ -84,6 +84,15 @@ impl Master<'_> {
                 "unaligned checkpoints need the mode exactly once",
             ));
         }
+        if !self.settings.checkpointing.after_tasks_finish {
+            return Err(Error::config(
+                "checkpoints that end with the first task are not offered: subtasks whose input has ended take part in them until the job ends",
+            )
+            .with(
+                "option",
+                "execution.checkpointing.checkpoints-after-tasks-finish",
+            ));
+        }
         let mut restarts = Restarts::new(self.settings.restart.clone())?;
         let journal = Rc::new(RefCell::new(Journal::new(
             self.settings.job_id.clone(),
