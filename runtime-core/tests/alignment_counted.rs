@@ -66,6 +66,29 @@ fn run(channels: usize, steps: &[Step]) -> Bench {
     bench
 }
 
+#[test]
+fn what_the_oldest_checkpoint_waits_for_is_told() {
+    let awaited = |steps: &[Step]| {
+        let awaited = run(3, steps).barriers.awaited();
+        awaited.map(|(id, missing)| (id.0, missing))
+    };
+    assert_eq!(awaited(&[]), None);
+    assert_eq!(awaited(&[B(1, 1)]), Some((1, vec![0, 2])));
+    assert_eq!(awaited(&[B(1, 1), B(2, 1), E(2)]), Some((1, vec![0])));
+    assert_eq!(awaited(&[B(1, 1), B(1, 0), B(1, 2)]), None);
+    // One that was given up waits for nothing.
+    assert_eq!(awaited(&[C(1, 1)]), None);
+    assert_eq!(awaited(&[C(1, 1), B(2, 1)]), Some((2, vec![0, 2])));
+}
+
+#[test]
+fn the_bytes_since_its_first_barrier_are_told() {
+    let mut bench = run(2, &[B(1, 0)]);
+    bench.barriers.processed(70);
+    assert_eq!(bench.barriers.bytes_so_far(), Some(70));
+    assert_eq!(run(2, &[]).barriers.bytes_so_far(), None);
+}
+
 fn pending(bench: &Bench) -> Vec<u64> {
     bench.barriers.pending().iter().map(|id| id.0).collect()
 }

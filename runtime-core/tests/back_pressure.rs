@@ -12,7 +12,7 @@ use runtime_core::execution::CheckpointStats;
 use runtime_core::sink::{Sink, SinkContext, SinkWriter};
 use runtime_core::sources::Generator;
 use runtime_core::testing::Driver;
-use runtime_core::{ExecutionSettings, Job, JobEvent};
+use runtime_core::{CheckpointMode, ExecutionSettings, Job, JobEvent};
 use state_api::{Clock, ManualClock, Result};
 
 const RECORDS: u64 = 40_000;
@@ -77,6 +77,10 @@ struct Seen {
 }
 
 fn run(micros: u64, checkpointing: CoordinatorConfig) -> Seen {
+    run_in(CheckpointMode::ExactlyOnce, micros, checkpointing)
+}
+
+fn run_in(mode: CheckpointMode, micros: u64, checkpointing: CoordinatorConfig) -> Seen {
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let (mut parts, _store) = with_memory(parts());
     let to = Arc::clone(&seen);
@@ -94,6 +98,7 @@ fn run(micros: u64, checkpointing: CoordinatorConfig) -> Seen {
     let mut driver = Driver::new(5).budget(2);
     let job = job(&driver.clock(), micros);
     let settings = ExecutionSettings {
+        mode,
         checkpointing: CoordinatorConfig {
             tolerable_failures: CoordinatorConfig::UNLIMITED,
             ..checkpointing
@@ -141,23 +146,25 @@ fn an_unaligned_checkpoint_takes_no_longer_under_back_pressure() {
 
 #[test]
 fn an_aligned_checkpoint_under_back_pressure_expires_and_says_what_it_waits_for() {
-    let aligned = CoordinatorConfig {
-        timeout: Duration::from_millis(500),
-        ..every(1_000, false)
-    };
-    let seen = run(1000, aligned);
-    let detail = seen.failures.first().expect("it can't complete in time");
-    assert!(detail.contains("waiting for acks"), "{detail}");
-    assert!(detail.contains("slow"), "names the operator: {detail}");
-    assert!(
-        detail.contains("barrier"),
-        "says what the operator waits for: {detail}"
-    );
-    assert!(
-        seen.failures.iter().any(|detail| detail.contains(" bytes")),
-        "says how far it is: {:?}",
-        seen.failures
-    );
+    for mode in [CheckpointMode::ExactlyOnce, CheckpointMode::AtLeastOnce] {
+        let aligned = CoordinatorConfig {
+            timeout: Duration::from_millis(500),
+            ..every(1_000, false)
+        };
+        let seen = run_in(mode, 1000, aligned);
+        let detail = seen.failures.first().expect("it can't complete in time");
+        assert!(detail.contains("waiting for acks"), "{detail}");
+        assert!(detail.contains("slow"), "names the operator: {detail}");
+        assert!(
+            detail.contains("barrier"),
+            "says what the operator waits for: {detail}"
+        );
+        assert!(
+            seen.failures.iter().any(|detail| detail.contains(" bytes")),
+            "says how far it is: {:?}",
+            seen.failures
+        );
+    }
 }
 
 #[test]

@@ -81,6 +81,26 @@ impl CountedBarriers {
         !self.pending.is_empty()
     }
 
+    /// Returns the oldest checkpoint that is counted and not given up.
+    fn oldest(&self) -> Option<&Count> {
+        self.pending.iter().find(|count| !count.given_up)
+    }
+
+    /// Returns the oldest checkpoint whose barriers are coming in, and the channels whose barrier is missing.
+    #[must_use]
+    pub fn awaited(&self) -> Option<(CheckpointId, Vec<usize>)> {
+        let oldest = self.oldest()?;
+        let channels = 0..self.closed.len();
+        let missing = channels.filter(|channel| !oldest.seen[*channel] && !self.closed[*channel]);
+        Some((CheckpointId(oldest.id), missing.collect()))
+    }
+
+    /// Returns the bytes of the records processed since its first barrier.
+    #[must_use]
+    pub fn bytes_so_far(&self) -> Option<u64> {
+        self.oldest().map(|oldest| oldest.bytes)
+    }
+
     /// Notes the bytes of records that were processed.
     pub fn processed(&mut self, bytes: u64) {
         for count in &mut self.pending {

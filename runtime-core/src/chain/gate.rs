@@ -232,7 +232,7 @@ impl Gate {
         match (&self.barriers, &self.recording) {
             (_, Some(recording)) => Some(recording.bytes()),
             (Barriers::ExactlyOnce(barriers), None) => barriers.bytes_so_far(),
-            (Barriers::Counted(_), None) => None,
+            (Barriers::Counted(counted), None) => counted.bytes_so_far(),
         }
     }
 
@@ -240,7 +240,7 @@ impl Gate {
     pub(crate) fn awaited(&self) -> Option<(CheckpointId, Vec<usize>)> {
         match &self.barriers {
             Barriers::ExactlyOnce(barriers) => barriers.awaited(),
-            Barriers::Counted(_) => None,
+            Barriers::Counted(counted) => counted.awaited(),
         }
     }
 
