@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use checkpoint_storage::{CheckpointMetadata, MemoryStore, StoreRoot, StreamOptions, UuidSource};
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use job_support::{
     Ledger, asking, expected, lines, now, parts, settings, totals, with_memory, wordcount,
@@ -22,6 +23,7 @@ use runtime_core::{
 };
 use state_api::{
     CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, OperatorSnapshot, Result,
+    SnapshotKind,
 };
 
 /// How the first publish goes wrong.
@@ -300,5 +302,20 @@ fn a_job_that_learns_between_two_runs_that_it_is_fenced_does_not_begin_the_secon
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fenced, "seed {seed}: {error}");
         assert_eq!(runs.restored(), [None], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_a_newer_attempt_published_under_the_same_id_is_not_found_as_ones_own() {
+    for stores in stores() {
+        let (older, newer) = (stores(1), stores(2));
+        let attempts = [&older, &newer].map(|s| s.start().now_or_never().unwrap().unwrap().attempt);
+        let job = JobId::new("wordcount").unwrap();
+        let (id, kind) = (CheckpointId(1), SnapshotKind::Checkpoint);
+        let metadata = CheckpointMetadata::new(id, job, attempts[1], kind, 0);
+        let published = newer.publish(Arc::new(metadata)).now_or_never().unwrap();
+        published.unwrap();
+        let found = [&older, &newer].map(|s| s.find_published(id).now_or_never().unwrap());
+        assert_eq!(found.map(|found| found.unwrap().is_some()), [false, true]);
     }
 }

@@ -274,6 +274,8 @@ impl CheckpointStore for FolderCheckpoints {
             }
             let folder = checkpoint_storage::layout::checkpoint_folder(id);
             match store.load(&folder).await {
+                // A newer attempt that never saw ours may have taken the id.
+                Ok(found) if found.metadata.attempt != store.attempt() => Ok(None),
                 Ok(found) => Ok(Some(self.loaded(found))),
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error),

@@ -171,7 +171,11 @@ impl CheckpointStore for MemoryCheckpoints {
         let kept = self.lock();
         let found = match &kept.stopped {
             Some((stopped, name)) if *stopped == id => Err(stopped_with(name)),
-            _ => Ok(kept.completed.get(&id).cloned()),
+            _ => {
+                let own = Attempt(self.attempt.load(Ordering::Acquire));
+                let found = kept.completed.get(&id);
+                Ok(found.filter(|found| found.attempt == own).cloned())
+            }
         };
         let loaded = |metadata| LoadedCheckpoint {
             metadata,
