@@ -17,6 +17,9 @@ use crate::rewrite::{Rewrite, WrittenBase};
 use crate::snapshot::{Offer, StreamSnapshot, metas};
 use crate::{FORMAT, FsConfig, NAME};
 
+/// Bytes of a chain that a restore reads, and puts together, before it loads them.
+const READ_AT_ONCE: u64 = 128 << 20;
+
 /// Makes backends that keep state in memory and write what changed to each checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsBackend;
@@ -189,8 +192,7 @@ struct Upon {
     new_base: Option<Arc<WrittenBase>>,
 }
 
-/// Returns whether changes are less than nearly everything. A stream of that much takes what a base takes, and makes the next base
-/// due.
+/// Returns whether changes are less than everything.
 fn pays(changes: &dyn FrozenChanges) -> bool {
     let entries = changes
         .states()
@@ -198,8 +200,8 @@ fn pays(changes: &dyn FrozenChanges) -> bool {
         .map(|state| match state.entries {
             EntryCount::Exact(entries) | EntryCount::Estimate(entries) => entries,
         })
-        .sum::<u64>();
-    changes.changed() == 0 || changes.changed() < entries - entries / 8
+        .sum();
+    changes.changed() == 0 || changes.changed() < entries
 }
 
 impl LiveSnapshots for ChangeStreams {
@@ -324,7 +326,7 @@ async fn load_chain(
 ) -> Result<()> {
     tables.begin(&metas(chain))?;
     let range = tables.range();
-    restore_changes(chain, range, cx, &mut |group, block| {
+    restore_changes(chain, range, READ_AT_ONCE, cx, &mut |group, block| {
         tables.load_group(group, block)
     })
     .await

@@ -21,6 +21,9 @@ pub(crate) struct Rewrite {
     reported: BackgroundBases,
 }
 
+/// Checkpoints at most between two tries to write a base that fails.
+const MAX_WAIT: u64 = 32;
+
 #[derive(Default)]
 struct Shared {
     state: State,
@@ -30,6 +33,9 @@ struct Shared {
     is_closed: bool,
     /// Bases that were begun.
     begun: u64,
+    /// How many failed since the last one that was written, and the cut of the last of these.
+    failures: u32,
+    failed: Option<CheckpointId>,
 }
 
 #[derive(Default)]
@@ -104,6 +110,7 @@ impl Drop for Claim {
         let cut = self.chain.cut;
         match outcome {
             Outcome::Written(Some(base)) if is_wanted => {
+                shared.failures = 0;
                 shared.state = State::Written {
                     base: Arc::new(base),
                     offered_in: Vec::new(),
@@ -113,6 +120,10 @@ impl Drop for Claim {
             }
             // What is not wanted is removed as the outcome is dropped, when nothing is locked any more.
             unwanted => {
+                if is_wanted && matches!(unwanted, Outcome::Failed(_)) {
+                    shared.failures = shared.failures.saturating_add(1);
+                    shared.failed = Some(cut);
+                }
                 drop(shared);
                 match unwanted {
                     Outcome::Failed(error) if is_wanted => {
@@ -126,6 +137,17 @@ impl Drop for Claim {
                 }
             }
         }
+    }
+}
+
+impl Shared {
+    /// Says whether it is too early for another try.
+    fn waits(&self, cut: CheckpointId) -> bool {
+        let Some((before, failed)) = self.failures.checked_sub(1).zip(self.failed) else {
+            return false;
+        };
+        let wait = 1_u64.checked_shl(before).unwrap_or(MAX_WAIT).min(MAX_WAIT);
+        cut.0 < failed.0.saturating_add(wait)
     }
 }
 
@@ -163,12 +185,14 @@ impl Rewrite {
         }
     }
 
-    /// Claims that a base is written out of frozen tables, unless one is; the changes since its cut are kept from now on.
+    /// Claims that a base is written out of frozen tables, unless one is, or the last tries failed and it is not yet time for another:
+    /// after 1, 2, 4 … checkpoints, so that a store that takes no base is not busy with nothing else. The changes since its cut are
+    /// kept from now on.
     ///
     /// The chain has no objects yet.
     pub(crate) fn begin(&self, tables: Box<dyn FrozenTables>, chain: Chain) -> Option<Draft> {
         let mut shared = self.lock();
-        if !matches!(shared.state, State::Nothing) || shared.is_closed {
+        if !matches!(shared.state, State::Nothing) || shared.is_closed || shared.waits(chain.cut) {
             return None;
         }
         let number = shared.begun;

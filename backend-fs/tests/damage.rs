@@ -76,17 +76,24 @@ fn restore(setup: &Setup, handle: &IncrementalHandle, range: KeyGroupRange) -> R
         executor: Arc::clone(&setup.executor),
     };
     let mut count = 0;
-    block_on(restore_changes(handle, range, &cx, &mut |group, block| {
-        assert!(range.contains(group));
-        let mut reader = GroupReader::open(group, handle.states.len(), &block)?;
-        while let Some(section) = reader.next()? {
-            let mut entries = section.entries();
-            while entries.next()?.is_some() {
-                count += 1;
+    // One key group at a time.
+    block_on(restore_changes(
+        handle,
+        range,
+        1,
+        &cx,
+        &mut |group, block| {
+            assert!(range.contains(group));
+            let mut reader = GroupReader::open(group, handle.states.len(), &block)?;
+            while let Some(section) = reader.next()? {
+                let mut entries = section.entries();
+                while entries.next()?.is_some() {
+                    count += 1;
+                }
             }
-        }
-        Ok(())
-    }))?;
+            Ok(())
+        },
+    ))?;
     Ok(count)
 }
 

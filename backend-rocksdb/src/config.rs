@@ -61,11 +61,6 @@ pub struct RocksDbConfig {
     pub incremental: bool,
     /// Objects of a snapshot that are moved at once (`checkpoint.transfer.thread.num`).
     pub transfers: usize,
-    /// Bytes of a batch when state is written entry by entry at restore (`write-batch-size`); 0 for 500 entries.
-    pub write_batch_size: usize,
-    /// Least part of the own key groups that a restored database must hold to be built upon
-    /// (`restore-overlap-fraction-threshold`).
-    pub restore_overlap: f64,
     /// Whether files that reach beyond the key groups after a restore at another parallelism are written anew in the background
     /// (`incremental-restore-async-compact-after-rescale`; on, unlike Flink's: the next such restore need not do it then).
     pub compact_after_rescale: bool,
@@ -102,8 +97,6 @@ impl Default for RocksDbConfig {
             cut_at_key_groups: false,
             incremental: false,
             transfers: 4,
-            write_batch_size: 2 << 20,
-            restore_overlap: 0.0,
             compact_after_rescale: true,
             gauges: Vec::new(),
             gauges_per_column: false,

@@ -30,7 +30,6 @@ fn without_options_the_defaults_are_flinks() {
     assert_eq!(config, RocksDbConfig::default());
     assert_eq!(config.predefined, Predefined::Default);
     assert_eq!(config.transfers, 4);
-    assert_eq!(config.write_batch_size, 2 << 20);
     assert_eq!(config.memory.write_buffer_ratio, 0.5);
     assert_eq!(
         config.periodic_compaction,
@@ -74,8 +73,8 @@ fn every_option_is_read() {
         ("compaction.filter.periodic-compaction-time", "1 d"),
         ("compaction.filter.query-time-after-num-entries", "10"),
         ("checkpoint.transfer.thread.num", "6"),
-        ("write-batch-size", "0"),
-        ("restore-overlap-fraction-threshold", "0.5"),
+        ("write-batch-size", "2 mb"),
+        ("restore-overlap-fraction-threshold", "0.0"),
         ("incremental-restore-async-compact-after-rescale", "false"),
         ("metrics.estimate-num-keys", "true"),
         ("metrics.num-snapshots", "false"),
@@ -130,14 +129,7 @@ fn every_option_is_read() {
         (config.periodic_compaction, config.clock_every),
         (Some(Duration::from_secs(86_400)), 10)
     );
-    assert_eq!(
-        (
-            config.transfers,
-            config.write_batch_size,
-            config.restore_overlap
-        ),
-        (6, 0, 0.5)
-    );
+    assert_eq!(config.transfers, 6);
     assert!(!config.compact_after_rescale);
     assert_eq!(
         config.gauges,
@@ -185,7 +177,8 @@ fn k_265_k_269_a_bad_value_says_what_is_valid() {
         ("bloom-filter.bits-per-key", "-1"),
         ("compression.per.level", "SNAPPY;;LZ4"),
         ("compaction.style", "fifo"),
-        ("restore-overlap-fraction-threshold", "1.5"),
+        ("restore-overlap-fraction-threshold", "0.5"),
+        ("write-batch-size", "64kb"),
         ("metrics.num-snapshots", "on"),
         ("timer-service.factory", "HEAP"),
         ("options-factory", "com.example.Factory"),

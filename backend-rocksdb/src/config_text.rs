@@ -70,8 +70,6 @@ table! {
     "compaction.filter.query-time-after-num-entries" => |c, given| c.clock_every = given.number(1, i32::MAX)? as u64;
     "incremental" => |c, given| c.incremental = given.flag()?;
     "checkpoint.transfer.thread.num" => |c, given| c.transfers = given.number(1, 1_024)? as usize;
-    "write-batch-size" => |c, given| c.write_batch_size = given.size(0)?;
-    "restore-overlap-fraction-threshold" => |c, given| c.restore_overlap = given.fraction(0.0, 1.0)?;
     "incremental-restore-async-compact-after-rescale" => |c, given| c.compact_after_rescale = given.flag()?;
     "metrics.column-family-as-variable" => |c, given| c.gauges_per_column = given.flag()?;
     // Flink's, of which only the default is offered.
@@ -80,6 +78,12 @@ table! {
     "memory.high-prio-pool-ratio" => |_c, given| given.never(
         "it can't be set: index and filter blocks come first in half of the cache, as RocksDB has it"
     )?;
+    "write-batch-size" => |_c, given| if given.size(0)? != 2 << 20 {
+        given.never("it can't be set: a restore writes the entries of a key group in batches of its own")?;
+    };
+    "restore-overlap-fraction-threshold" => |_c, given| if given.fraction(0.0, 1.0)? != 0.0 {
+        given.never("it can't be set: files are taken over as they are, however little of them is of the own key groups")?;
+    };
     "use-ingest-db-restore-mode" => |_c, given| given.only("false")?;
     "rescaling.use-delete-files-in-range" => |_c, given| given.only("false")?;
     "manual-compaction.min-interval" => |_c, given| given.only("0")?;

@@ -14,6 +14,22 @@ const LOCK: &str = "owner.lock";
 /// Attempts at a name of its own before giving up.
 const ATTEMPTS: usize = 16;
 
+/// Gives a file a second name, or copies it where the file system has no second names, or no more of them.
+pub(crate) fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
+    use io::ErrorKind::{AlreadyExists, NotFound};
+    match fs::hard_link(from, to) {
+        Err(error) if !matches!(error.kind(), AlreadyExists | NotFound) => {
+            let copied = fs::copy(from, to);
+            if copied.is_err() {
+                // Whatever is there is not whole.
+                drop(fs::remove_file(to));
+            }
+            copied.map(drop)
+        }
+        linked => linked,
+    }
+}
+
 /// The folder of one database: made at start, removed when dropped.
 ///
 /// Its owner holds the lock of a file in it. A lock ends with the process, however that ends, so that whoever starts next below

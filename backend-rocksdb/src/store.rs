@@ -328,7 +328,7 @@ impl RocksDbStore {
     }
 
     #[cold]
-    fn report(&self) {
+    pub(crate) fn report(&self) {
         self.unreported.set(0);
         if let Some(gauges) = &self.gauges {
             gauges.report(self.database.db(), self.database.options(), &self.columns);

@@ -9,7 +9,7 @@ use state_api::{Error, ErrorKind, JobId, ObjectHandle, Result, Root};
 use crate::checkpoint::StoredCheckpoint;
 use crate::cleanup::DeleteReport;
 use crate::job_store::{ANNOUNCED, JobStore, needs_announcement};
-use crate::layout::checkpoint_folder;
+use crate::layout::{checkpoint_folder, checkpoint_of_folder};
 use crate::metadata::{CheckpointMetadata, METADATA_NAME, OwnRoot};
 use crate::root::StoreRoot;
 
@@ -139,6 +139,27 @@ impl JobStore {
             .with("claimed by", record.folder)),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the checkpoints that this job has claimed and whose objects lie in a folder: names below it, or an empty one if the folder
+    /// itself is such a checkpoint.
+    ///
+    /// # Errors
+    /// `Retryable` when the store fails.
+    pub async fn claimed_in(&self, root: &StoreRoot) -> Result<Vec<String>> {
+        let mut claimed = Vec::new();
+        if self.claimant(root).await? == Claimant::Ours {
+            claimed.push(String::new());
+        }
+        for entry in root.list("").await? {
+            if entry.is_folder
+                && checkpoint_of_folder(&entry.name).is_some()
+                && self.claimant(&root.folder(&entry.name)).await? == Claimant::Ours
+            {
+                claimed.push(entry.name);
+            }
+        }
+        Ok(claimed)
     }
 
     /// Looks whose the checkpoint in a folder is.

@@ -10,7 +10,7 @@ use checkpoint_storage::{
 };
 use common::job_folder::*;
 use common::*;
-use state_api::{EntryCount, KeyedHandle, Scope, StateKind, StateSummary};
+use state_api::{EntryCount, JobId, KeyedHandle, Scope, StateKind, StateSummary};
 
 /// Two checkpoints that share an object, and each with two of its own.
 async fn two_checkpoints(root: &StoreRoot) {
@@ -64,7 +64,13 @@ fn whole_checkpoints_verify_on_every_store() {
             let (report, damaged) = verified(&root).await;
             assert!(report.is_whole() && damaged == 0, "{kind}: {report:?}");
             assert_eq!((report.checkpoints.len(), report.objects), (2, 5), "{kind}");
-            let newest = report.newest_whole().unwrap();
+            let job = &report.checkpoints[0].job;
+            let newest = report.newest_whole(job).unwrap();
+            assert!(
+                report
+                    .newest_whole(&JobId::new("another").unwrap())
+                    .is_none()
+            );
             assert_eq!(newest.checkpoint.0, 2, "{kind}");
         });
     });
@@ -94,15 +100,16 @@ fn a_byte_flipped_anywhere_is_found_and_named_with_all_that_it_affects() {
             };
             assert_eq!(damaged.damage, Damage::Digest, "byte {at} of {path}");
             assert_eq!(damaged.object.path.as_str(), path);
+            let job = &report.checkpoints[0].job;
             let folders: Vec<_> = damaged.affects.iter().map(|a| a.folder.as_str()).collect();
             match path.split('/').next().unwrap() {
                 "shared" => {
                     assert_eq!(folders, ["memory://test/chk-2", "memory://test/chk-1"]);
-                    assert!(report.newest_whole().is_none());
+                    assert!(report.newest_whole(job).is_none());
                 }
                 own => {
                     assert_eq!(folders, [format!("memory://test/{own}")]);
-                    let whole = &report.newest_whole().unwrap().folder;
+                    let whole = &report.newest_whole(job).unwrap().folder;
                     assert_ne!(*whole, folders[0]);
                 }
             }

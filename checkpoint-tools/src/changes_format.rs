@@ -67,6 +67,7 @@ impl ChangesFormat {
         let groups = chain.range.len().max(1) as u64;
         let at_once = (BATCH * groups / bytes.max(1)).clamp(1, groups) as usize;
         let all: Vec<KeyGroup> = range.iter().collect();
+        // Blocks are written in the order of their key groups, so a batch is handed on as a whole.
         for batch in all.chunks(at_once) {
             let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
                 continue;
@@ -77,7 +78,7 @@ impl ChangesFormat {
                 Ok(())
             };
             let batch = KeyGroupRange::new(*first, *last);
-            restore_changes(chain, batch, &restoring, load).await?;
+            restore_changes(chain, batch, BATCH, &restoring, load).await?;
             blocks.sort_by_key(|(group, _)| *group);
             for (group, block) in blocks {
                 let mut reader = GroupReader::open(group, chain.states.len(), &block)?;

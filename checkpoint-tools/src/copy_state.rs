@@ -1,4 +1,6 @@
 //! State that goes into a new checkpoint as it is.
+use std::collections::HashMap;
+
 use checkpoint_storage::{OperatorMetadata, SubtaskMetadata};
 use state_api::{
     IncrementalHandle, KeyGroupsHandle, KeyedHandle, NamedHandle, ObjectHandle, OperatorSnapshot,
@@ -13,7 +15,7 @@ pub(crate) struct Copier<'a> {
     source: &'a CheckpointSource,
     target: &'a NewCheckpoint,
     /// Objects that several handles point at, and where they are now.
-    done: Vec<(ObjectHandle, StateHandle)>,
+    done: HashMap<ObjectHandle, StateHandle>,
 }
 
 impl<'a> Copier<'a> {
@@ -21,7 +23,7 @@ impl<'a> Copier<'a> {
         Self {
             source,
             target,
-            done: Vec::new(),
+            done: HashMap::new(),
         }
     }
 
@@ -30,7 +32,7 @@ impl<'a> Copier<'a> {
         let StateHandle::Object(object) = handle else {
             return Ok(handle.clone());
         };
-        if let Some((_, copy)) = self.done.iter().find(|(from, _)| from == object) {
+        if let Some(copy) = self.done.get(object) {
             return Ok(copy.clone());
         }
         let storage = self.source.storage();
@@ -43,7 +45,7 @@ impl<'a> Copier<'a> {
         }
         let copy = stream.finish().await?;
         let copy = copy.unwrap_or_else(|| StateHandle::Inline(bytes::Bytes::new()));
-        self.done.push((object.clone(), copy.clone()));
+        self.done.insert(object.clone(), copy.clone());
         Ok(copy)
     }
 

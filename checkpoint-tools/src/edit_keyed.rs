@@ -328,6 +328,10 @@ impl<'a> Key<'a> {
                     is_set: false,
                     elements: BTreeMap::new(),
                 });
+                if element.is_some() {
+                    // A list that was not there may have been named first by the deletion of an element, which has no group.
+                    list.group = group;
+                }
                 if list.elements.insert(index, element).is_some() {
                     return Err(Error::invalid(format!("element {index} is named twice")));
                 }

@@ -113,6 +113,19 @@ fn verify_names_what_is_damaged_what_it_affects_and_the_newest_that_is_whole() {
     assert_eq!(shown["damaged"][0]["object"], arg(&object));
     assert_eq!(shown["damaged"][0]["damage"], "wrong digest");
     assert_eq!(shown["newest_whole"], arg(older));
+    assert_eq!(shown["alternatives"][0]["job"], "flights");
+    assert_eq!(shown["alternatives"][0]["newest_whole"], arg(older));
+    // What lies by itself has no others beside it, and that says nothing of the job's.
+    let alone = left.path("alone");
+    let copied = run(&["copy", arg(older), arg(&alone)]);
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
+    flip_a_byte(&object_in(&alone));
+    let damaged = run(&["verify", arg(&alone)]);
+    one_error_line(&damaged, 3);
+    let out = text(&damaged.stdout);
+    assert!(out.contains("no other checkpoint was looked for"), "{out}");
+    let shown = json(&["verify", arg(&alone), "--json"]);
+    assert_eq!(shown["alternatives"][0]["looked_for"], false);
     // Damaged metadata: nothing of the checkpoint can be told, but the other one can.
     flip_a_byte(&newest.join("_metadata"));
     for path in [&checkpoints, newest, &newest.join("_metadata")] {

@@ -36,6 +36,8 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 #[derive(Clone, Default)]
 struct Sharing {
     kinds: Arc<Mutex<BTreeMap<CheckpointId, SnapshotKind>>>,
+    /// Whether every checkpoint has the object of the last one; else each third has a new one.
+    keeps: bool,
 }
 
 impl BackendFactory for Sharing {
@@ -46,6 +48,7 @@ impl BackendFactory for Sharing {
     fn create(&self, cx: &BackendContext) -> Result<KeyedBackend> {
         Ok(KeyedBackend::Live(Box::new(SharingSnapshots {
             kinds: Arc::clone(&self.kinds),
+            keeps: self.keeps,
             cx: cx.clone(),
             written: Arc::default(),
             base: None,
@@ -55,6 +58,7 @@ impl BackendFactory for Sharing {
 
 struct SharingSnapshots {
     kinds: Arc<Mutex<BTreeMap<CheckpointId, SnapshotKind>>>,
+    keeps: bool,
     cx: BackendContext,
     written: Arc<Mutex<BTreeMap<CheckpointId, NamedHandle>>>,
     /// The shared object of the last checkpoint known to be complete.
@@ -110,8 +114,8 @@ impl LiveSnapshots for SharingSnapshots {
         if request.kind.is_savepoint() {
             return Ok(tables);
         }
-        let reuses =
-            request.kind == SnapshotKind::Checkpoint && !request.checkpoint.0.is_multiple_of(3);
+        let reuses = request.kind == SnapshotKind::Checkpoint
+            && (self.keeps || !request.checkpoint.0.is_multiple_of(3));
         Ok(Box::new(SharingSnapshot {
             tables,
             reused: self.base.clone().filter(|_| reuses),
@@ -254,10 +258,27 @@ fn stopped(
     job: &Job,
     savepoint: Option<SavepointFormat>,
 ) -> String {
+    let settings = ExecutionSettings {
+        job_id: JobId::new("first").unwrap(),
+        ..settings(10)
+    };
+    stopped_with(folders, seed, backend, job, savepoint, &settings)
+}
+
+/// As [`stopped`], with settings of its own.
+fn stopped_with(
+    folders: &Folders,
+    seed: u64,
+    backend: &Sharing,
+    job: &Job,
+    savepoint: Option<SavepointFormat>,
+    settings: &ExecutionSettings,
+) -> String {
     let reply = Arc::new(Mutex::new(None));
     let (ours, asked) = (Arc::clone(&reply), AtomicBool::new(false));
     let mut driver = Driver::new(seed).budget(3);
-    let mut parts = parts().checkpoints(folders.store("first", seed));
+    let store = folders.store(settings.job_id.as_str(), seed);
+    let mut parts = parts().checkpoints(store);
     parts.backend = Arc::new(backend.clone());
     let parts = asking(&driver, parts, move |control, event| {
         if let JobEvent::CheckpointCompleted(_) = event
@@ -269,11 +290,7 @@ fn stopped(
             });
         }
     });
-    let settings = ExecutionSettings {
-        job_id: JobId::new("first").unwrap(),
-        ..settings(10)
-    };
-    driver.run(job, &settings, parts).unwrap();
+    driver.run(job, settings, parts).unwrap();
     let done = now(reply.lock().unwrap().take().unwrap()).unwrap();
     done.path.unwrap()
 }
@@ -379,6 +396,52 @@ fn k_761_a_claimed_snapshot_goes_when_the_job_no_longer_needs_it() {
         let lying = folders.names("second/shared").len() + folders.names("first/shared").len();
         assert_eq!(lying, shared.len(), "seed {seed}: {shared:?}");
     }
+}
+
+#[test]
+fn a_claim_outlasts_the_process_and_what_was_claimed_is_kept_as_long_as_any_of_it_is_used() {
+    let mut used = 0;
+    for seed in 0..9 {
+        let (lines, ledger, folders) = (lines(16_000), Ledger::new(), Folders::new());
+        let job = wordcount(&lines, 2, &ledger);
+        let path = stopped(&folders, seed, &Sharing::default(), &job, None);
+        let place = path.strip_prefix("memory://all/").unwrap().to_owned();
+        // Another job claims it, and ends after a checkpoint of its own.
+        let settings_of_second = starting("second", &path, ClaimMode::Claim);
+        let backend = Sharing {
+            keeps: seed % 3 != 0,
+            ..Sharing::default()
+        };
+        let settings = &settings_of_second;
+        stopped_with(&folders, seed + 100, &backend, &job, None, settings);
+        let (_, shared) = folders.check("second");
+        if shared.iter().any(|object| object.contains("first")) {
+            used += 1;
+            let left = folders.names(&place);
+            for name in ["_metadata", "_claimed"] {
+                assert!(left.iter().any(|it| it == name), "seed {seed}: {left:?}");
+            }
+        }
+        // The next process knows of the claim by what is in the store alone.
+        let latest = ExecutionSettings {
+            job_id: JobId::new("second").unwrap(),
+            restore: RestoreFrom::Latest,
+            claim: ClaimMode::NoClaim,
+            ..settings.clone()
+        };
+        let mut parts = parts().checkpoints(folders.store("second", seed + 200));
+        parts.backend = Arc::new(Sharing::default());
+        Driver::new(seed)
+            .budget(3)
+            .run(&job, &latest, parts)
+            .unwrap();
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+        let (_, shared) = folders.check("second");
+        if !shared.iter().any(|object| object.contains("first")) {
+            assert_eq!(folders.names(&place), [""; 0], "seed {seed}: it is gone");
+        }
+    }
+    assert_eq!(used, 6, "those that kept it");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What a checkpoint costs, and that nothing is lost of what it leaves out.
 use super::*;
+use managed_state::changes::{EntryChange, StreamIndex};
+use managed_state::format::GroupReader;
 
 #[test]
 fn a_checkpoint_after_one_percent_of_the_keys_changed_writes_three_percent_of_the_bytes_at_most() {
@@ -78,6 +80,35 @@ fn both(job: &mut Job<u32, HotAndCold>) -> Vec<(Option<u64>, Option<u64>)> {
     (0..20_000).map(read).collect()
 }
 
+/// The states that the last streams of a checkpoint clear as a whole, once for each key group.
+fn cleared(setup: &Setup, checkpoint: &Checkpoint) -> Vec<String> {
+    let mut cleared = Vec::new();
+    for handle in checkpoint.all().map(incremental) {
+        let bytes = match &handle.shared.last().unwrap().bytes {
+            StateHandle::Inline(bytes) => bytes.clone(),
+            StateHandle::Object(object) => setup.memory.object(object.path.as_str()).unwrap(),
+        };
+        let index = StreamIndex::read(&bytes, &bytes, bytes.len() as u64).unwrap();
+        for group in index.offsets.range().iter() {
+            let extent = index.offsets.get(group).unwrap();
+            if extent.len == 0 {
+                continue;
+            }
+            let block = bytes.slice(extent.offset as usize..(extent.offset + extent.len) as usize);
+            let mut reader = GroupReader::open(group, index.names.len(), &block).unwrap();
+            while let Some(section) = reader.next().unwrap() {
+                let mut entries = section.entries();
+                while let Some((key, value)) = entries.next().unwrap() {
+                    if key.is_empty() && EntryChange::read(value).unwrap() == EntryChange::Cleared {
+                        cleared.push(index.names[section.column as usize].to_string());
+                    }
+                }
+            }
+        }
+    }
+    cleared
+}
+
 #[test]
 fn a_state_of_which_most_changed_is_written_anew_and_the_others_are_not() {
     let setup = setup().max_parallelism(4);
@@ -115,6 +146,7 @@ fn a_state_of_which_most_changed_is_written_anew_and_the_others_are_not() {
         }
         let (checkpoint, expected) = last.as_ref().unwrap();
         assert!(new_bytes(checkpoint) * 4 < full, "round {round}");
+        assert_eq!(cleared(&setup, checkpoint), ["hot"; 4], "round {round}");
         for parallelism in [1, 2, 3] {
             let mut restored = setup.restore(checkpoint, parallelism, hot_and_cold);
             let found = both(restored.as_mut().unwrap());
@@ -126,7 +158,10 @@ fn a_state_of_which_most_changed_is_written_anew_and_the_others_are_not() {
     }
     // All of both: that is a base, and it is written as one.
     for key in 0..20_000 {
-        job.at(&key, |at, (_, cold)| at.value(cold).set(3));
+        job.at(&key, |at, (hot, cold)| {
+            at.value(hot).set(3)?;
+            at.value(cold).set(3)
+        });
     }
     let base = job.snapshot(SnapshotKind::Checkpoint);
     let is_base = |names: &Vec<String>| names.len() == 1 && names[0].starts_with("base-");

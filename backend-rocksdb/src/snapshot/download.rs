@@ -14,11 +14,12 @@ use super::layout::Layout;
 use super::merge::{Origin, Plan};
 use super::{manifest, on_cpu};
 use crate::error::folder_failed;
+use crate::folder::link_or_copy;
 
 /// Bytes that are asked for at once.
 const PIECE: u64 = 1 << 20;
 
-/// How often the transfer of one object goes on after the store has failed for the moment.
+/// How often the transfer of one object goes on after the store has failed for the moment, without a byte in between.
 const RETRIES: u32 = 5;
 
 /// Milliseconds before it goes on for the first time; twice as many before each further one.
@@ -85,7 +86,7 @@ async fn fetch(
         Origin::Local(from) => {
             let from = from.clone();
             on_cpu(cx, move || {
-                fs::hard_link(&from, &path).map_err(|e| folder_failed("link file", &from, e))
+                link_or_copy(&from, &path).map_err(|e| folder_failed("link file", &from, e))
             })
             .await?;
         }
@@ -121,7 +122,11 @@ async fn download(object: &ObjectHandle, path: &Path, cx: &RestoreContext) -> Re
     let mut failures = 0;
     loop {
         match next(&mut reader, object, file.len(), cx).await {
-            Ok(Some(bytes)) => file = on_cpu(cx, move || file.append(&bytes)).await?,
+            Ok(Some(bytes)) => {
+                // However often it breaks off: each time it got further.
+                failures = 0;
+                file = on_cpu(cx, move || file.append(&bytes)).await?;
+            }
             Ok(None) => break,
             Err(error) if error.kind() == ErrorKind::Retryable && failures < RETRIES => {
                 tracing::warn!(%error, %object, at = file.len(), "the transfer of a file goes on where it stopped");

@@ -12,6 +12,7 @@ use crate::database::{ColumnCell, Database, MARKS};
 use crate::error::{failed, folder_failed, not_flushed};
 use crate::expiry::HeldTime;
 use crate::flushes::Flushed;
+use crate::folder::link_or_copy;
 
 /// The files of a database at a cut. None of them is removed before this is dropped, or before they are linked elsewhere.
 pub(crate) struct Frozen {
@@ -160,7 +161,7 @@ impl Frozen {
     pub(crate) fn link(&self, number: u64, to: &Path) -> Result<()> {
         let name = file_name(number);
         let path = self.pin.0.path().join(&name);
-        fs::hard_link(&path, to.join(name)).map_err(|e| folder_failed("link file", &path, e))
+        link_or_copy(&path, &to.join(name)).map_err(|e| folder_failed("link file", &path, e))
     }
 }
 

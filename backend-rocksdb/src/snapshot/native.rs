@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -5,8 +6,8 @@ use std::sync::Arc;
 use futures_core::future::LocalBoxFuture;
 use state_api::{
     Bases, ByteStore, CheckpointId, Column, EntryCount, Error, KeyGroupRange, KeyedHandle,
-    NativeSnapshots, RestoreContext, Result, Scope, Snapshot, SnapshotKind, SnapshotRequest,
-    StateMeta, StateSummary,
+    NativeSnapshots, ObjectHandle, RestoreContext, Result, Scope, Snapshot, SnapshotKind,
+    SnapshotRequest, StateMeta, StateSummary,
 };
 use uuid::Uuid;
 
@@ -104,6 +105,7 @@ impl NativeSnapshots for RocksDbStore {
             ));
         }
         self.check_usable()?;
+        self.report();
         let frozen = Frozen::cut(
             self.database(),
             self.column_cells(),
@@ -167,7 +169,19 @@ impl NativeSnapshots for RocksDbStore {
                 tracing::warn!(path = %empty.display(), %error, "the folder of an empty database can't be removed");
             }
             let native = self.native_state_mut();
-            native.bases = Bases::restored(restored.objects);
+            // The objects of a savepoint are its own, and go with it: nothing is built upon them.
+            let shared: HashSet<&ObjectHandle> = handles
+                .iter()
+                .filter_map(|handle| match handle {
+                    KeyedHandle::Incremental(handle) => Some(&handle.shared),
+                    KeyedHandle::KeyGroups(_) => None,
+                })
+                .flatten()
+                .filter_map(|file| file.bytes.object())
+                .collect();
+            let mut objects = restored.objects;
+            objects.retain(|_, handle| handle.object().is_none_or(|it| shared.contains(it)));
+            native.bases = Bases::restored(objects);
             native.restored = Some(restored.stats);
             native.rewriting = restored.rewriting;
             if let [KeyedHandle::Incremental(handle)] = handles

@@ -125,10 +125,11 @@ impl Verification {
         self.damaged.is_empty()
     }
 
-    /// Returns the newest checkpoint of which every object is whole: the highest id of the highest attempt.
+    /// Returns the newest checkpoint of a job of which every object is whole: the highest id of the highest attempt.
     #[must_use]
-    pub fn newest_whole(&self) -> Option<&VerifiedCheckpoint> {
-        let whole = self.checkpoints.iter().filter(|c| c.damaged.is_empty());
+    pub fn newest_whole(&self, job: &JobId) -> Option<&VerifiedCheckpoint> {
+        let whole = self.checkpoints.iter();
+        let whole = whole.filter(|c| c.damaged.is_empty() && c.job == *job);
         whole.max_by_key(|c| (c.attempt, c.checkpoint))
     }
 }

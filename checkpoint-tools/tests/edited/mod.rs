@@ -121,6 +121,15 @@ fn an_element_is_set_and_deleted_by_its_index_in_the_old_list() {
             (1, 1),
             vec!["\"a\" 0 9"],
         ),
+        (
+            vec![
+                r#"{"state":"s","key":"a","value":[1]}"#,
+                r#"{"state":"s","key":"aa","index":5,"delete":true}"#,
+                r#"{"state":"s","key":"aa","index":0,"value":9}"#,
+            ],
+            (2, 1),
+            vec!["\"a\" 0 1", "\"aa\" 0 9"],
+        ),
     ] {
         let report = place.edit(&source, "after", Edit::new(), &rows).unwrap();
         assert_eq!((report.set, report.removed), (set, removed), "{rows:?}");

@@ -3,7 +3,7 @@ use checkpoint_storage::{
     StoredCheckpoint, Verification, VerifyOptions, survey, verify_checkpoints,
 };
 use serde_json::{Value, json};
-use state_api::{Error, ErrorKind};
+use state_api::{Error, ErrorKind, JobId};
 
 use super::args::VerifyArgs;
 use super::{open_roots, until_interrupted};
@@ -18,6 +18,8 @@ struct Unread {
     path: String,
     state: &'static str,
     reason: Option<String>,
+    /// URL of the folder that it lies in.
+    above: String,
 }
 
 /// What is to be verified.
@@ -27,8 +29,16 @@ struct Subject {
     unread: Vec<Unread>,
     /// Folders that belong to what is verified, so that what lies there may be read.
     roots: Vec<StoreRoot>,
-    /// Checkpoints that may be whole where those to be verified are not.
-    others: Vec<StoredCheckpoint>,
+    /// Checkpoints that may be whole where the one to be verified is not; `None` if nobody looked for any.
+    others: Option<Vec<StoredCheckpoint>>,
+}
+
+/// What there is in the place of something damaged.
+struct Alternative {
+    /// The job of both, if it is known.
+    job: Option<JobId>,
+    /// The newest whole checkpoint.
+    folder: Option<String>,
 }
 
 /// Reads what checkpoints need, and says what is damaged.
@@ -39,17 +49,17 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let io = io_runtime()?;
     let access = args.stores.access(io.handle())?;
     let named = open_roots(&args.root, &access)?;
-    let (subject, report, alternative) =
+    let (subject, report, alternatives) =
         until_interrupted(io, "interrupted: nothing was changed", async {
             let mut subject = subject(&args.path, &access).await?;
             subject.roots.extend(named);
-            let (report, alternative) = check(&subject, usize::from(args.concurrency)).await;
-            Ok((subject, report, alternative))
+            let (report, alternatives) = check(&subject, usize::from(args.concurrency)).await;
+            Ok((subject, report, alternatives))
         })?;
     let text = if args.json {
-        format!("{}\n", as_json(&subject, &report, alternative.as_deref()))
+        format!("{}\n", as_json(&subject, &report, &alternatives))
     } else {
-        as_text(&subject, &report, alternative.as_deref())
+        as_text(&subject, &report, &alternatives)
     };
     terminal::print(&text)?;
     outcome(&subject, &report)
@@ -115,7 +125,7 @@ async fn subject(path: &str, access: &StoreAccess) -> Result<Subject, Failure> {
             if found.own.url() != found.folder.url() {
                 let siblings = complete_in(&found.own).await?;
                 let other = |other: &StoredCheckpoint| other.folder.url() != found.folder.url();
-                subject.others = siblings.into_iter().filter(other).collect();
+                subject.others = Some(siblings.into_iter().filter(other).collect());
             }
             subject.checkpoints.push(*found);
             return Ok(subject);
@@ -126,9 +136,10 @@ async fn subject(path: &str, access: &StoreAccess) -> Result<Subject, Failure> {
                 path: path.to_owned(),
                 state: "damaged",
                 reason: Some(plain(&error)),
+                above: above(path).to_owned(),
             });
             if let Ok(Place::Folder(above)) = Place::find(above(path), access).await {
-                subject.others = complete_in(&above).await?;
+                subject.others = Some(complete_in(&above).await?);
             }
             return Ok(subject);
         }
@@ -150,6 +161,7 @@ async fn subject(path: &str, access: &StoreAccess) -> Result<Subject, Failure> {
                 path: shown(&format!("{above}/{}", listed.name)),
                 state,
                 reason,
+                above: above.clone(),
             };
             match listed.state {
                 CheckpointState::Complete(found) => subject.checkpoints.push(*found),
@@ -192,8 +204,8 @@ async fn complete_in(root: &StoreRoot) -> Result<Vec<StoredCheckpoint>, Failure>
     Ok(complete.collect())
 }
 
-/// Verifies the checkpoints, and finds the newest one to use in the place of those that are damaged.
-async fn check(subject: &Subject, concurrency: usize) -> (Verification, Option<String>) {
+/// Verifies the checkpoints, and finds for each job of one that is damaged the newest whole one.
+async fn check(subject: &Subject, concurrency: usize) -> (Verification, Vec<Alternative>) {
     let progress = Progress::in_bytes("verifying");
     let options = VerifyOptions {
         concurrency,
@@ -202,22 +214,47 @@ async fn check(subject: &Subject, concurrency: usize) -> (Verification, Option<S
     };
     let all: Vec<_> = subject.checkpoints.iter().collect();
     let report = verify_checkpoints(&all, options).await;
-    let whole = report.newest_whole().map(|whole| whole.folder.clone());
-    let nothing_lost = report.is_whole() && !report.checkpoints.is_empty();
-    if whole.is_some() || nothing_lost {
-        return (report, whole);
-    }
-    // Of a single checkpoint that is damaged: the others of its job, from the newest on.
-    for other in &subject.others {
-        if verify_checkpoints(&[other], options).await.is_whole() {
-            let folder = other.folder.url().to_owned();
-            return (report, Some(folder));
+    let mut alternatives: Vec<Alternative> = Vec::new();
+    for job in damaged_jobs(subject, &report) {
+        if alternatives.iter().any(|known| known.job == job) {
+            continue;
         }
+        let whole = job.as_ref().and_then(|job| report.newest_whole(job));
+        let mut folder = whole.map(|whole| whole.folder.clone());
+        // Of a single checkpoint that is damaged: the others of its job, from the newest on.
+        for other in subject.others.iter().flatten() {
+            let is_of_job = job.as_ref().is_none_or(|job| *job == other.metadata.job);
+            if folder.is_none()
+                && is_of_job
+                && verify_checkpoints(&[other], options).await.is_whole()
+            {
+                folder = Some(other.folder.url().to_owned());
+            }
+        }
+        alternatives.push(Alternative { job, folder });
     }
-    (report, None)
+    (report, alternatives)
 }
 
-fn as_text(subject: &Subject, report: &Verification, alternative: Option<&str>) -> String {
+/// Returns the job of each checkpoint that is damaged; `None` where it is not known.
+fn damaged_jobs(subject: &Subject, report: &Verification) -> Vec<Option<JobId>> {
+    let is_damaged = |places: &[usize]| {
+        let mut damaged = places.iter().map(|&at| &report.damaged[at]);
+        damaged.any(|damaged| damaged.damage.is_certain())
+    };
+    let damaged = report.checkpoints.iter().filter(|c| is_damaged(&c.damaged));
+    let damaged = damaged.map(|c| Some(c.job.clone()));
+    let unread = subject.unread.iter().filter(|it| it.reason.is_some());
+    let of_folder = |unread: &Unread| {
+        // Whose metadata can't be read is of the job that the others of its folder are of.
+        let mut read = subject.checkpoints.iter();
+        let beside = read.find(|found| found.own.url() == unread.above);
+        beside.map(|found| found.metadata.job.clone())
+    };
+    damaged.chain(unread.map(of_folder)).collect()
+}
+
+fn as_text(subject: &Subject, report: &Verification, alternatives: &[Alternative]) -> String {
     let mut table = Table::new(
         &["checkpoint", "state", "id", "attempt", "objects", "damaged"],
         &[2, 3, 4, 5],
@@ -272,10 +309,8 @@ fn as_text(subject: &Subject, report: &Verification, alternative: Option<&str>) 
             out.push_str(&format!("  {}\n", in_words(affected)));
         }
     }
-    let (certain, unknown): (Vec<_>, Vec<_>) = report
-        .damaged
-        .iter()
-        .partition(|damaged| damaged.damage.is_certain());
+    let unknown = report.damaged.iter();
+    let unknown: Vec<_> = unknown.filter(|it| !it.damage.is_certain()).collect();
     let unread: u64 = unknown.iter().map(|damaged| damaged.object.len).sum();
     out.push_str(&format!(
         "\n{} of {} read\n",
@@ -288,13 +323,28 @@ fn as_text(subject: &Subject, report: &Verification, alternative: Option<&str>) 
             counted(unknown.len() as u64, "object")
         ));
     }
-    if !certain.is_empty() || subject.unread.iter().any(|unread| unread.reason.is_some()) {
-        out.push_str(&match alternative {
-            Some(folder) => format!("newest whole checkpoint: {}\n", shown(folder)),
-            None => "no other checkpoint is whole\n".to_owned(),
+    for Alternative { job, folder } in alternatives {
+        let of_job = match job {
+            Some(job) if alternatives.len() > 1 => format!(" of job {job}"),
+            _ => String::new(),
+        };
+        out.push_str(&match folder {
+            Some(folder) => format!("newest whole checkpoint{of_job}: {}\n", shown(folder)),
+            None if subject.looked_for_others() => {
+                format!("no other checkpoint{of_job} is whole\n")
+            }
+            None => "no other checkpoint was looked for: to find one, name the folder of the job\n"
+                .to_owned(),
         });
     }
     out
+}
+
+impl Subject {
+    /// Returns whether other checkpoints than a single one that was named were looked for.
+    fn looked_for_others(&self) -> bool {
+        self.others.is_some() || self.checkpoints.len() + self.unread.len() > 1
+    }
 }
 
 /// Writes where an object is.
@@ -320,12 +370,21 @@ fn in_words(affected: &Affected) -> String {
     )
 }
 
-fn as_json(subject: &Subject, report: &Verification, alternative: Option<&str>) -> Value {
+fn as_json(subject: &Subject, report: &Verification, alternatives: &[Alternative]) -> Value {
+    let newest = match alternatives {
+        [only] => only.folder.as_deref(),
+        _ => None,
+    };
     json!({
         "whole": report.is_whole() && subject.unread.iter().all(|unread| unread.reason.is_none()),
         "objects": report.objects,
         "bytes": report.bytes,
-        "newest_whole": alternative.map(shown),
+        "newest_whole": newest.map(shown),
+        "alternatives": alternatives.iter().map(|it| json!({
+            "job": it.job.as_ref().map(JobId::as_str),
+            "newest_whole": it.folder.as_deref().map(shown),
+            "looked_for": it.folder.is_some() || subject.looked_for_others(),
+        })).collect::<Vec<_>>(),
         "checkpoints": report.checkpoints.iter().map(|found| json!({
             "path": shown(&found.folder),
             "job": found.job.as_str(),

@@ -34,15 +34,17 @@ impl Opened<'_> {
 /// Reads the key groups of a range out of a chain of objects, and hands on the canonical block of each, whose columns are the
 /// states of the handle. Groups without entries are left out; they come in no promised order.
 ///
-/// Streams of changes are read at once, the base behind them; key groups with changes are put together on CPU threads. Only
-/// the bytes of the range are read. That all bytes of an object are right is known only at the end: on an error, throw away what
-/// was handed on.
+/// Some key groups are read at a time: so many that the objects have `at_once` bytes of them together, or one that has more. What is
+/// read, and what is put together out of it, takes a small multiple of that in memory. Streams of changes are read side by side,
+/// the base behind them; key groups with changes are put together on CPU threads. Only the bytes of the range are read. That all
+/// bytes of an object are right is known only at the end: on an error, throw away what was handed on.
 ///
 /// # Errors
 /// `Corrupt`, naming the object, when bytes are missing or damaged; those of the storage and of `load`.
 pub async fn restore_changes(
     handle: &IncrementalHandle,
     range: KeyGroupRange,
+    at_once: u64,
     cx: &RestoreContext,
     load: &mut dyn FnMut(KeyGroup, Bytes) -> Result<()>,
 ) -> Result<()> {
@@ -58,60 +60,109 @@ pub async fn restore_changes(
         [(0, _)] => bases.first(),
         _ => return Err(Error::corrupt("a base is not the first object of a chain")),
     };
-    let blocks = try_join_all(
-        streams
-            .iter()
-            .map(|(_, stream)| read(stream, range, storage)),
-    );
-    let mut changes: BTreeMap<KeyGroup, Vec<Part>> = BTreeMap::new();
-    for ((_, stream), blocks) in streams.iter().zip(blocks.await?) {
-        for (group, block) in blocks {
-            changes.entry(group).or_default().push(stream.part(block));
-        }
-    }
-    let states = handle.states.len();
-    let mut merging = Vec::new();
-    if let Some((_, base)) = base {
-        let groups = as_groups(base);
-        // Columns of a base that a later checkpoint carries on mean the same until states come or go.
-        let as_it_is = base
-            .columns
-            .iter()
-            .copied()
-            .eq(0..base.columns.len() as u32);
-        let mut take = |group, block| match changes.remove(&group) {
-            None if as_it_is => load(group, block),
-            changes => {
-                let parts = GroupParts {
-                    group,
-                    base: Some(base.part(block)),
-                    changes: changes.unwrap_or_default(),
-                };
-                merging.push(merge(parts, states, cx));
-                Ok(())
-            }
-        };
-        read_groups(&groups, range, storage, base.index.kind.magic(), &mut take)
-            .await
-            .map_err(|e| naming(e, &base.object))?;
-    }
-    for (group, changes) in changes {
-        let parts = GroupParts {
-            group,
-            base: None,
-            changes,
-        };
-        merging.push(merge(parts, states, cx));
-    }
-    for merged in merging {
-        let (group, block) = merged
-            .await
-            .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))?;
-        if !block.is_empty() {
-            load(group, block)?;
-        }
+    let chain = Chain {
+        base: base.map(|(_, base)| base),
+        streams: streams.iter().map(|(_, stream)| stream).collect(),
+        states: handle.states.len(),
+    };
+    for groups in chain.batches(range, at_once)? {
+        chain.restore(groups, cx, load).await?;
     }
     Ok(())
+}
+
+/// The objects of a chain.
+struct Chain<'a> {
+    base: Option<&'a Opened<'a>>,
+    streams: Vec<&'a Opened<'a>>,
+    states: usize,
+}
+
+impl Chain<'_> {
+    /// Cuts a range into runs of key groups that have so many bytes at most, or are one key group.
+    fn batches(&self, range: KeyGroupRange, at_once: u64) -> Result<Vec<KeyGroupRange>> {
+        let mut batches: Vec<KeyGroupRange> = Vec::new();
+        let mut bytes = 0_u64;
+        for group in range.iter() {
+            let mut len = 0_u64;
+            for object in self.base.iter().chain(&self.streams) {
+                let offsets = &object.index.offsets;
+                if offsets.range().contains(group) {
+                    len = len.saturating_add(offsets.get(group)?.len);
+                }
+            }
+            bytes = bytes.saturating_add(len);
+            match batches.last_mut() {
+                Some(batch) if bytes <= at_once => {
+                    *batch = KeyGroupRange::new(batch.start(), group);
+                }
+                _ => {
+                    batches.push(KeyGroupRange::new(group, group));
+                    bytes = len;
+                }
+            }
+        }
+        Ok(batches)
+    }
+
+    async fn restore(
+        &self,
+        range: KeyGroupRange,
+        cx: &RestoreContext,
+        load: &mut dyn FnMut(KeyGroup, Bytes) -> Result<()>,
+    ) -> Result<()> {
+        let storage = &*cx.storage;
+        let streams = self.streams.iter();
+        let blocks = try_join_all(streams.map(|stream| read(stream, range, storage)));
+        let mut changes: BTreeMap<KeyGroup, Vec<Part>> = BTreeMap::new();
+        for (stream, blocks) in self.streams.iter().zip(blocks.await?) {
+            for (group, block) in blocks {
+                changes.entry(group).or_default().push(stream.part(block));
+            }
+        }
+        let mut merging = Vec::new();
+        if let Some(base) = self.base {
+            let groups = as_groups(base);
+            // Columns of a base that a later checkpoint carries on mean the same until states come or go.
+            let as_it_is = base
+                .columns
+                .iter()
+                .copied()
+                .eq(0..base.columns.len() as u32);
+            let mut take = |group, block| match changes.remove(&group) {
+                None if as_it_is => load(group, block),
+                changes => {
+                    let parts = GroupParts {
+                        group,
+                        base: Some(base.part(block)),
+                        changes: changes.unwrap_or_default(),
+                    };
+                    merging.push(merge(parts, self.states, cx));
+                    Ok(())
+                }
+            };
+            read_groups(&groups, range, storage, base.index.kind.magic(), &mut take)
+                .await
+                .map_err(|e| naming(e, &base.object))?;
+        }
+        for (group, changes) in changes {
+            let parts = GroupParts {
+                group,
+                base: None,
+                changes,
+            };
+            merging.push(merge(parts, self.states, cx));
+        }
+        for merged in merging {
+            let (group, block) = merged
+                .await
+                .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))?;
+            if !block.is_empty() {
+                load(group, block)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 async fn open<'a>(

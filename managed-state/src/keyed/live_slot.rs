@@ -389,7 +389,11 @@ impl<S: StateKey, N: StateKey, F: Form> FrozenSlot for FrozenTableSlot<S, N, F> 
                 put_cleared(out, |_| {});
                 self.table
                     .for_each_touched(group, touch, |key, namespace, cell| {
-                        put(key, namespace, Some(cell), out)
+                        let is_left_out = |filter| F::is_expired(cell, filter);
+                        match self.filter.is_some_and(is_left_out) {
+                            true => Ok(()),
+                            false => put(key, namespace, Some(cell), out),
+                        }
                     })
                     .map(drop)
             }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ struct Log<K, N> {
     repeats: bool,
     /// A key was removed, and may come again.
     removed: bool,
-    /// So many keys changed that the group counts as changed as a whole: no more are added, and those there were are forgotten.
+    /// So many keys changed that the group counts as changed as a whole: there are no keys in the log any more.
     is_whole: bool,
     /// The number of keys at which repetitions are taken out, and at which they may be too many.
     next_look: usize,
@@ -53,13 +54,14 @@ impl<K: Eq + Clone, N: Eq + Clone> Log<K, N> {
         self.keys.is_empty() && !self.is_whole
     }
 
-    /// Adds a key of a group that has so many entries.
+    /// Adds a key of a group that has so many entries; says whether it did.
     #[inline]
-    fn push(&mut self, key: K, namespace: N, entries: usize, layout: &Layout<K, N, ()>) {
-        if self.keys.len() >= self.next_look {
-            self.look(entries, layout);
+    fn push(&mut self, key: K, namespace: N, entries: usize, layout: &Layout<K, N, ()>) -> bool {
+        if self.keys.len() >= self.next_look && self.look(entries, layout) {
+            return false;
         }
         self.keys.push((key, namespace));
+        true
     }
 
     /// Adds what is in an older log.
@@ -74,21 +76,25 @@ impl<K: Eq + Clone, N: Eq + Clone> Log<K, N> {
         self.keys.append(&mut older.keys);
     }
 
-    /// Takes out repetitions, so that a key that comes and goes all the time takes no more room than others, and says from now
-    /// on that all of the group changed if that is half of it.
+    /// Takes out repetitions, so that a key that comes and goes all the time takes no more room than others. If what is left is
+    /// more than half of the group, all of it counts as changed, and this returns true.
     #[cold]
-    fn look(&mut self, entries: usize, layout: &Layout<K, N, ()>) {
+    fn look(&mut self, entries: usize, layout: &Layout<K, N, ()>) -> bool {
+        let mut least = SMALL_LOG;
         if self.repeats {
             let mut known = Known::new(*layout);
             self.keys
                 .retain(|(key, namespace)| known.add(key, namespace));
+            // The next time costs as much again: there has to be something to take out.
+            least += self.keys.len() / 4 * 5;
         }
         let (found, too_many) = (self.keys.len(), entries / 2);
         if found > too_many {
             *self = Self::whole();
-            return;
+            return true;
         }
-        self.next_look = (found * 2).min(too_many + 1).max(SMALL_LOG);
+        self.next_look = (found * 2).min(too_many + 1).max(least);
+        false
     }
 }
 
@@ -127,8 +133,10 @@ struct Sealed<K, N> {
     id: u64,
     /// What they were marked with.
     interval: Interval,
-    /// The number of keys, some of which may count twice.
+    /// The number of keys that were noted, some of which may count twice.
     keys: usize,
+    /// The regions that count as changed as a whole, and how many entries they have at most.
+    whole: Arc<[(usize, usize)]>,
     set: Arc<ChangeSet<K, N>>,
 }
 
@@ -136,6 +144,7 @@ impl<K, N> Clone for Sealed<K, N> {
     fn clone(&self) -> Self {
         Self {
             set: Arc::clone(&self.set),
+            whole: Arc::clone(&self.whole),
             ..*self
         }
     }
@@ -203,6 +212,12 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         }
     }
 
+    /// Says whether key groups may count as changed as a whole.
+    #[inline]
+    pub(crate) fn counts_whole_groups(&self) -> bool {
+        self.whole_groups
+    }
+
     /// Says whether all of a key group counts as changed: nothing more of it needs to be noted.
     #[inline]
     pub(crate) fn is_whole(&self, region: usize, slot: usize) -> bool {
@@ -229,7 +244,8 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         self.is_on().then_some(self.interval)
     }
 
-    /// Remembers a change of a key, or that it was removed; `entries` is the number of those of its group.
+    /// Remembers a change of a key, or that it was removed. `entries` is the number of those of its group; `usize::MAX` if the group
+    /// must not count as changed as a whole.
     #[inline]
     pub(crate) fn record<Q>(
         &mut self,
@@ -244,22 +260,11 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         if !self.is_on() || (note == Note::Known && !is_removal) || self.is_whole(region, at.slot) {
             return;
         }
-        let entries = self.counted(entries);
         let log = &mut logs_of(&mut self.current[region], self.layout.slots)[at.slot];
         log.repeats |= log.removed || note == Note::Unsure;
         log.removed |= is_removal;
         if note != Note::Known {
             log.push(K::of(at.key), at.namespace.clone(), entries, &self.layout);
-        }
-    }
-
-    /// Returns the number of entries that a group is taken to have.
-    #[inline]
-    fn counted(&self, entries: usize) -> usize {
-        if self.whole_groups {
-            entries
-        } else {
-            usize::MAX
         }
     }
 
@@ -284,36 +289,27 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
             }
             return;
         }
-        let entries = self.counted(entries);
         let log = &mut logs_of(&mut self.current[region], self.layout.slots)[0];
         log.repeats |= (note == Note::Unsure) | (log.removed & (note == Note::New));
-        log.push(K::of(at.key), at.namespace.clone(), entries, &self.layout);
-        let taken_back = usize::from(note == Note::Known);
+        let pushed = log.push(K::of(at.key), at.namespace.clone(), entries, &self.layout);
+        let taken_back = usize::from(pushed & (note == Note::Known));
         log.keys.truncate(log.keys.len() - taken_back);
     }
 
     /// Closes the current set under the id of a snapshot and returns what that snapshot can tell. `entries` returns how many
-    /// entries there are at most in a slot of a region.
-    pub(crate) fn seal(
-        &mut self,
-        id: u64,
-        entries: impl Fn(usize, usize) -> usize,
-    ) -> Changes<K, N> {
+    /// entries there are at most in a region.
+    pub(crate) fn seal(&mut self, id: u64, entries: impl Fn(usize) -> usize) -> Changes<K, N> {
         if self.is_on() {
             let regions = self.current.len();
             let set = mem::replace(&mut self.current, blank(regions));
-            let logs = set.iter().enumerate().flat_map(|(region, logs)| {
-                let slots = logs.iter().enumerate();
-                slots.map(move |(slot, log)| (region, slot, log))
-            });
-            let changed = |(region, slot, log): (usize, usize, &Log<K, N>)| match log.is_whole {
-                true => entries(region, slot),
-                false => log.keys.len(),
-            };
+            let logs = set.iter().flatten();
+            let regions = set.iter().enumerate();
+            let whole = regions.filter(|(_, logs)| logs.iter().any(|log| log.is_whole));
             self.sealed.push(Sealed {
                 id,
                 interval: self.interval,
-                keys: logs.map(changed).sum(),
+                keys: logs.map(|log| log.keys.len()).sum(),
+                whole: whole.map(|(region, _)| (region, entries(region))).collect(),
                 set: Arc::new(set),
             });
         } else {
@@ -389,9 +385,14 @@ impl<K: Eq + Clone, N: Eq + Clone> Changes<K, N> {
         self.floor.is_some_and(|floor| floor <= id)
     }
 
-    /// Returns how many keys changed since a snapshot, those that did several times maybe as often.
+    /// Returns how many keys changed since a snapshot, those that were noted several times maybe as often.
     pub(crate) fn count_since(&self, id: u64) -> u64 {
-        self.since(id).map(|sealed| sealed.keys as u64).sum()
+        let noted: u64 = self.since(id).map(|sealed| sealed.keys as u64).sum();
+        // What counts as changed as a whole does so once, with the entries that there were last.
+        let whole: BTreeMap<usize, usize> = (self.since(id))
+            .flat_map(|sealed| sealed.whole.iter().copied())
+            .collect();
+        noted + whole.values().map(|entries| *entries as u64).sum::<u64>()
     }
 
     fn since(&self, id: u64) -> impl Iterator<Item = &Sealed<K, N>> {

@@ -292,6 +292,15 @@ impl Model {
                     .unwrap();
                 if changed == ChangedKeys::All {
                     whole.insert(group as u32);
+                    let mut all = BTreeMap::new();
+                    let entry = |key: &u32, _: &u8, value: &u64| {
+                        all.insert(*key, *value);
+                        Ok(())
+                    };
+                    frozen.for_each(group, entry).unwrap();
+                    let is_here = |(key, _): &(&u32, &u64)| *key % self.groups == group as u32;
+                    let expected = now.entries.iter().filter(is_here);
+                    assert!(all.iter().eq(expected), "group {group} at {}", now.id);
                 }
             }
             self.whole += whole.len();
@@ -462,10 +471,11 @@ fn a_group_of_which_more_than_half_changed_is_changed_as_a_whole_and_not_noted_a
 
 #[test]
 fn changed_keys_come_in_the_order_of_the_table_where_marks_tell_them_and_as_noted_elsewhere() {
+    // So many that the group has several tables.
     let mut table = table();
-    (0..3_000).for_each(|key| put(&mut table, key * 3, 0));
+    (0..60_000).for_each(|key| put(&mut table, key * 3, 0));
     table.restored_from(1, 1);
-    let noted: Vec<u32> = (0..100).rev().map(|key| key * 30).collect();
+    let noted: Vec<u32> = (0..400).rev().map(|key| key * 450).collect();
     noted.iter().for_each(|key| put(&mut table, *key, 1));
     let visited = |frozen: &FrozenTable<u32, u8, u64>, since| {
         let mut keys = Vec::new();
@@ -483,7 +493,7 @@ fn changed_keys_come_in_the_order_of_the_table_where_marks_tell_them_and_as_note
         in_order.extend(Some(*key).filter(|_| *value == 1));
         Ok(())
     });
-    assert_eq!(all.unwrap(), 3_000);
+    assert_eq!(all.unwrap(), 60_000);
     assert_eq!(visited(&second, 1), in_order);
     assert_ne!(in_order, noted);
     drop(second);
@@ -495,4 +505,71 @@ fn changed_keys_come_in_the_order_of_the_table_where_marks_tell_them_and_as_note
     let both = [&noted[..], &[3]].concat();
     assert_eq!(visited(&third, 1), both);
     drop(third);
+}
+
+/// A table of values so wide that it has few buckets, with keys that all fall into the first of its tables: past its size no
+/// bucket has a number, and so no mark.
+#[test]
+fn changes_in_a_table_that_has_outgrown_its_marks_are_found_wherever_a_merge_stops() {
+    type Wide = LiveTable<u32, u8, [u64; 128]>;
+    let hash = |key: u32| hasher().hash(&key, &0_u8);
+    let crowded = (0_u32..).filter(|key| hash(*key) >> 40 & 0xff == 0);
+    let keys: Vec<u32> = crowded.take(2_000).collect();
+    let put = |table: &mut Wide, key: u32, value: u64| {
+        table.insert(0, hash(key), &key, &0, [value; 128]);
+    };
+    for stop in 0..60 {
+        let mut table = Wide::new(0, 1, hasher()).with_change_capture();
+        keys.iter().for_each(|key| put(&mut table, *key, 0));
+        table.restored_from(0, 0);
+        let first = table.freeze(1).unwrap();
+        let changed = [keys[stop], keys[1_999 - stop], keys[500 + 7 * stop]];
+        changed.iter().for_each(|key| put(&mut table, *key, 1));
+        drop(first);
+        table.maintain(stop);
+        let second = table.freeze(2).unwrap();
+        let mut found = BTreeSet::new();
+        let visit = |key: &u32, _: &u8, value: Option<&[u64; 128]>| {
+            assert_eq!(value, Some(&[1; 128]));
+            found.insert(*key);
+            Ok(())
+        };
+        let said = second.for_each_change_since(1, 0, |_, _, _| 0, visit);
+        assert_eq!(said.unwrap(), ChangedKeys::Some(3), "stopped at {stop}");
+        assert_eq!(found, BTreeSet::from(changed), "stopped at {stop}");
+    }
+}
+
+#[test]
+fn a_key_that_comes_and_goes_in_a_group_of_which_nearly_half_changed_costs_no_look_at_all_of_them()
+{
+    let mut table = table().with_whole_groups();
+    (0..24_000).for_each(|key| put(&mut table, key, 0));
+    table.restored_from(0, 0);
+    (0..11_997).for_each(|key| put(&mut table, key, 1));
+    let start = std::time::Instant::now();
+    for _ in 0..20_000 {
+        remove(&mut table, 0);
+        put(&mut table, 0, 1);
+    }
+    // A set of 4,000 keys made for each of them would take the better part of a minute.
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    let frozen = table.freeze(1).unwrap();
+    assert_eq!(changes(&frozen, 0).len(), 11_997);
+}
+
+#[test]
+fn a_freeze_of_a_table_that_was_emptied_begins_to_note_anew() {
+    let mut table = table().with_whole_groups();
+    (0..300).for_each(|key| put(&mut table, key, 0));
+    table.restored_from(0, 0);
+    (0..300).for_each(|key| put(&mut table, key, 1));
+    (0..300).for_each(|key| put(&mut table, key, 2));
+    (0..300).for_each(|key| assert!(remove(&mut table, key)));
+    let first = table.freeze(1).unwrap();
+    drop(first);
+    while table.maintain(1_000) {}
+    put(&mut table, 7, 7);
+    let second = table.freeze(2).unwrap();
+    assert_eq!(changes(&second, 1), BTreeMap::from([(7, Some(7))]));
 }

@@ -81,17 +81,22 @@ where
             top.is_whole = true;
             return top.find_mut(at);
         }
-        let entries = top.len(0);
+        let entries = match capture.counts_whole_groups() {
+            true => top.entries_to_note(),
+            false => usize::MAX,
+        };
         let (entry, note) = top.find_to_change(at, interval)?;
         capture.record_found(group, at, note, entries);
         Some(entry)
     }
 
-    /// Returns how many entries there are in a slot, if it is of interest to those who note changes.
-    fn entries_to_note(&self, region: usize, slot: usize) -> usize {
+    /// Returns the number of entries of which more than half have to change for all of a region to count as changed.
+    fn entries_to_note(&self, region: usize) -> usize {
         match &self.capture {
-            Some(capture) if capture.is_on() => self.regions[region].entries_at_most(slot),
-            _ => 0,
+            Some(capture) if capture.counts_whole_groups() => {
+                self.regions[region].entries_to_note()
+            }
+            _ => usize::MAX,
         }
     }
 
@@ -127,7 +132,7 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        let entries = self.entries_to_note(region, at.slot);
+        let entries = self.entries_to_note(region);
         let written = self.regions[region].get_mut(at, &self.layout, interval);
         self.snapshots.copies += u64::from(written.copied);
         if let Some(capture) = &mut self.capture {
@@ -152,7 +157,7 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        let entries = self.entries_to_note(region, at.slot);
+        let entries = self.entries_to_note(region);
         let written = self.regions[region].insert(at, value, &self.layout, interval);
         self.len += usize::from(!written.result);
         if let Some(capture) = &mut self.capture {
@@ -177,7 +182,7 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        let entries = self.entries_to_note(region, at.slot);
+        let entries = self.entries_to_note(region);
         let region_of_key = &mut self.regions[region];
         let (written, new) = region_of_key.get_or_insert_with(at, &self.layout, interval, make);
         self.len += usize::from(new);
@@ -206,7 +211,7 @@ where
         self.turn();
         let interval = self.change_interval();
         let (region, at) = self.address(group, hash, key, namespace);
-        let entries = self.entries_to_note(region, at.slot);
+        let entries = self.entries_to_note(region);
         let written = self.regions[region].remove(at, &self.layout, interval, wanted);
         self.snapshots.copies += u64::from(written.copied);
         let removed = written.result?;

@@ -6,6 +6,10 @@ use super::layout::{Address, Entry, Layout};
 use super::seen::{Interval, Marked, Note, Seen};
 use super::tables::{BucketCursor, Place, Tables};
 
+/// Bytes that an entry owns in the mean, up to which entries are written with others that changed. Sizes may differ: more of them
+/// could make much of little.
+const MAX_MEAN_HEAP: usize = 256;
+
 /// One layer of a region: the entries of its key groups, and the keys that this layer hides in the layers below.
 ///
 /// A key is never in both.
@@ -132,6 +136,17 @@ impl<K, N, V> Part<K, N, V> {
     /// Returns the number of entries that this layer holds of a key group.
     pub(crate) fn len(&self, slot: usize) -> usize {
         self.live(slot).map_or(0, Tables::len)
+    }
+
+    /// Returns the number of entries of slot 0; `usize::MAX` if they own so much that those which did not change had better not be
+    /// written with the others.
+    #[inline]
+    pub(crate) fn entries_to_note(&self) -> usize {
+        let entries = self.first.len();
+        if self.heap > entries.saturating_mul(MAX_MEAN_HEAP) {
+            return usize::MAX;
+        }
+        entries
     }
 
     pub(crate) fn entries(&self, slot: usize) -> impl Iterator<Item = &Entry<K, N, V>> {

@@ -104,9 +104,15 @@ impl<K, N, V> Region<K, N, V> {
         std::iter::once(&self.top).chain(lower).chain(frozen)
     }
 
-    /// Returns the number of entries in a slot; one that is in several layers counts as often, and so do removed ones.
-    pub(crate) fn entries_at_most(&self, slot: usize) -> usize {
-        self.parts().map(|part| part.len(slot)).sum()
+    /// Returns the number of entries of the only key group; one that is in several layers counts as often, and so do removed ones.
+    pub(crate) fn entries_at_most(&self) -> usize {
+        self.parts().map(|part| part.len(0)).sum()
+    }
+
+    /// Returns the number of entries of which more than half have to change for all of the only key group to count as changed.
+    pub(crate) fn entries_to_note(&self) -> usize {
+        let counted = self.parts().map(Part::entries_to_note);
+        counted.fold(0, usize::saturating_add)
     }
 
     /// Returns the number of layers, the writable one included.
@@ -132,6 +138,8 @@ impl<K, N, V> Region<K, N, V> {
 
     /// Makes every layer a frozen one and returns them.
     pub(crate) fn freeze(&mut self) -> Layers<K, N, V> {
+        // Notes begin anew, whatever becomes of the layer.
+        self.top.is_whole = false;
         if self.top.is_blank() && self.below.is_none() {
             return Layers::default();
         }
@@ -144,7 +152,6 @@ impl<K, N, V> Region<K, N, V> {
             below.frozen.push(Arc::new(lower));
         }
         if !self.top.is_blank() {
-            self.top.is_whole = false;
             below.frozen.push(Arc::new(mem::take(&mut self.top)));
         }
         below.frozen.clone()

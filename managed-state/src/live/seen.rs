@@ -61,6 +61,7 @@ impl Seen {
         }
         let new = if self.forgot { Note::Unsure } else { Note::New };
         let Some(number) = Tables::<E>::number(place) else {
+            self.forgot = true;
             return Note::Unsure;
         };
         let (word, bit) = (number / 64, 1 << (number % 64));
@@ -146,6 +147,11 @@ pub(crate) struct Marked<'a, E> {
 }
 
 impl<'a, E> Marked<'a, E> {
+    /// Returns the number of words that the marks are in.
+    pub(crate) fn words(&self) -> usize {
+        self.bits.len()
+    }
+
     /// Returns the number of marks.
     pub(crate) fn len(&self) -> usize {
         self.bits

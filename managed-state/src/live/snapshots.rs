@@ -131,7 +131,7 @@ where
         self.snapshots.open.retain(|open| open.strong_count() > 0);
         self.snapshots.open.push(Arc::downgrade(&shared));
         let regions = &self.regions;
-        let entries = |region: usize, slot| regions[region].entries_at_most(slot);
+        let entries = |region: usize| regions[region].entries_at_most();
         let changes = (self.capture.as_mut()).map(|capture| capture.seal(id, entries));
         self.direct &= changes.is_none();
         Ok(FrozenTable {

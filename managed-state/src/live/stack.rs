@@ -5,6 +5,9 @@ use super::layout::{Address, Entry, Layout};
 use super::part::Part;
 use super::seen::Interval;
 
+/// Words of marks that are looked through in the time in which one key is looked up, or less.
+const WORDS_PER_LOOKUP: usize = 32;
+
 /// The layers of a region to be read as one, newest first.
 pub(crate) struct Stack<'a, K, N, V> {
     parts: [Option<&'a Part<K, N, V>>; MAX_FROZEN + 2],
@@ -90,6 +93,9 @@ impl<'a, K: Eq + Clone, N: Eq + Clone, V> Stack<'a, K, N, V> {
         let mut found = None;
         for part in self.parts.iter().flatten() {
             let marked = part.marked(slot, interval)?;
+            if marked.words() > changed * WORDS_PER_LOOKUP {
+                return None;
+            }
             if marked.len() > 0 && found.replace(marked).is_some() {
                 return None;
             }

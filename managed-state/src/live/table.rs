@@ -118,14 +118,18 @@ where
     }
 
     /// Counts a key group as changed as a whole once more than half of its keys changed, if changes are remembered: then
-    /// nothing more of it is noted, and a snapshot says so by [`ChangedKeys::All`].
+    /// nothing more of it is noted, and a snapshot says so by [`ChangedKeys::All`](super::ChangedKeys::All).
     ///
-    /// To write such a group takes up to twice the bytes of its changes, and less time: its entries are read in their order,
-    /// where each change has to be looked for.
+    /// To write such a group takes about twice the bytes of its changes at most, if values are of a size, and less time: its
+    /// entries are read in their order, where each change has to be looked for. Groups of fewer than 64 changed keys, those whose
+    /// entries own much on the heap, and those of tables with more than 128 groups go on noting.
     #[must_use]
     pub fn with_whole_groups(mut self) -> Self {
         let capture = self.capture.take();
-        self.capture = capture.map(|capture| Box::new(capture.with_whole_groups()));
+        self.capture = capture.map(|capture| match self.slot_mask {
+            0 => Box::new(capture.with_whole_groups()),
+            _ => capture,
+        });
         self
     }
 
@@ -206,7 +210,8 @@ where
         self.slot_mask == 0 && self.regions[group].below.is_none()
     }
 
-    /// Says whether a group is written to without looking at layers, other groups or captured changes.
+    /// Says whether a group is written to without looking at layers, other groups or captured changes. Only where each region has
+    /// one group can all of it count as changed.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn is_direct(&self, group: usize) -> bool {
         match self.regions.get(group) {

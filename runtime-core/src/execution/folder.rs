@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
@@ -8,7 +8,7 @@ use checkpoint_storage::{
 use futures_util::future::BoxFuture;
 use state_api::{
     CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, ObjectHandle, OperatorSnapshot,
-    Result, StateHandle,
+    Result, Root, StateHandle,
 };
 use tokio::runtime::Handle;
 
@@ -43,6 +43,10 @@ struct Opened {
     lent: Vec<Arc<CheckpointMetadata>>,
     /// Checkpoints of others that this job has claimed.
     claimed: BTreeMap<CheckpointId, StoredCheckpoint>,
+    /// Those of them that are subsumed, while objects in their folders are in use: a claim is what keeps others from deleting these.
+    outlived: Vec<StoredCheckpoint>,
+    /// Folders of others that checkpoints of this job refer to, and in which it has a claim.
+    claimed_roots: Vec<StoreRoot>,
     /// The savepoints of this attempt, complete or not.
     savepoints: BTreeMap<CheckpointId, Savepoint>,
 }
@@ -141,6 +145,31 @@ impl FolderCheckpoints {
         }
     }
 
+    /// Deletes the claimed checkpoints in whose folders nothing is used any more.
+    async fn discard_outlived(
+        &self,
+        opened: &Opened,
+        others: &[&CheckpointMetadata],
+    ) -> Result<()> {
+        for found in &opened.outlived {
+            if is_used(&found.own, others) {
+                continue;
+            }
+            let report = opened
+                .store
+                .discard_claimed(found, others.iter().copied())
+                .await?;
+            report.into_result()?;
+            if let Some(opened) = &mut *self.lock() {
+                let url = found.folder.url();
+                opened
+                    .outlived
+                    .retain(|outlived| outlived.folder.url() != url);
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes what there is of a savepoint that was given up.
     async fn discard_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
         let store = self.opened()?.store;
@@ -153,29 +182,96 @@ impl FolderCheckpoints {
         if let Some(access) = &self.access {
             return StoredCheckpoint::find(pointer, access).await;
         }
-        let open = std::iter::once(&self.folder)
-            .chain(&self.savepoints)
-            .chain(&self.allowed);
-        for root in open {
-            let below = pointer.strip_prefix(root.url());
-            let Some(path) = below.and_then(|below| below.strip_prefix('/')) else {
-                continue;
-            };
-            return match path.trim_end_matches('/').rsplit_once('/') {
+        match self.below_open(pointer) {
+            Some((root, path)) => match path.rsplit_once('/') {
                 Some((above, name)) => StoredCheckpoint::read(&root.folder(above), name).await,
                 None => StoredCheckpoint::read(root, path).await,
-            };
+            },
+            None => self.opened()?.store.load(pointer).await,
         }
-        self.opened()?.store.load(pointer).await
     }
 
     fn loaded(&self, found: StoredCheckpoint) -> LoadedCheckpoint {
-        let storage = Arc::new(found.storage(self.allowed.iter().cloned()));
+        let claimed = self
+            .lock()
+            .as_ref()
+            .map(|opened| opened.claimed_roots.clone());
+        let roots = self.allowed.iter().cloned();
+        let storage = Arc::new(found.storage(roots.chain(claimed.into_iter().flatten())));
         LoadedCheckpoint {
             metadata: Arc::new(found.metadata),
             storage,
         }
     }
+
+    /// Opens the folders that checkpoints of this job refer to and in which it has a claim from an earlier run, and finds what it
+    /// claimed there. Others stay closed: whoever can write a checkpoint must not choose what is read.
+    async fn claimed_before(
+        &self,
+        store: &JobStore,
+        retained: &BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
+    ) -> Result<(Vec<StoreRoot>, Vec<StoredCheckpoint>)> {
+        let objects = retained.values().flat_map(|metadata| metadata.objects());
+        let urls: BTreeSet<String> = objects
+            .filter_map(|used| match &used.object.root {
+                Root::Own => None,
+                Root::Url(url) => Some(url.trim_end_matches('/').to_owned()),
+            })
+            .collect();
+        let (mut roots, mut claimed) = (Vec::new(), Vec::new());
+        for url in urls {
+            let root = match self.open_root(&url) {
+                Ok(Some(root)) => root,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "a folder that checkpoints of this job refer to can't be opened");
+                    continue;
+                }
+            };
+            let names = store.claimed_in(&root).await?;
+            for name in names.iter().filter(|name| !name.is_empty()) {
+                match StoredCheckpoint::read(&root, name).await {
+                    Ok(found) => claimed.push(found),
+                    // Its deletion was begun.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a checkpoint that this job has claimed can't be read, and stays");
+                    }
+                }
+            }
+            if !names.is_empty() {
+                roots.push(root);
+            }
+        }
+        Ok((roots, claimed))
+    }
+
+    /// Opens a folder by its URL; without access to others, one below those that are open.
+    fn open_root(&self, url: &str) -> Result<Option<StoreRoot>> {
+        if let Some(access) = &self.access {
+            return StoreRoot::open(url, access).map(Some);
+        }
+        Ok(self.below_open(url).map(|(root, path)| root.folder(path)))
+    }
+
+    /// Returns the open folder that a path or URL is below, and the rest of it.
+    fn below_open<'a>(&self, pointer: &'a str) -> Option<(&StoreRoot, &'a str)> {
+        let open = std::iter::once(&self.folder)
+            .chain(&self.savepoints)
+            .chain(&self.allowed);
+        open.filter_map(|root| {
+            let below = pointer.strip_prefix(root.url())?;
+            Some((root, below.strip_prefix('/')?.trim_end_matches('/')))
+        })
+        .next()
+    }
+}
+
+/// Returns whether checkpoints refer to objects in a folder of another job.
+fn is_used(folder: &StoreRoot, by: &[&CheckpointMetadata]) -> bool {
+    let root = Root::Url(folder.url().into());
+    let mut objects = by.iter().flat_map(|metadata| metadata.objects());
+    objects.any(|used| used.object.root == root)
 }
 
 /// Returns the complete checkpoints up to the newest of the history that is continued, oldest first.
@@ -213,6 +309,8 @@ impl CheckpointStore for FolderCheckpoints {
                 JobStore::open(self.folder.clone(), self.job.clone(), self.names.clone()).await?;
             let store = store.with_claimed(self.allowed.iter().cloned());
             let retained = continued(&store).await?;
+            let (claimed_roots, outlived) = self.claimed_before(&store, &retained).await?;
+            let store = store.with_claimed(claimed_roots.iter().cloned());
             let start = StoreStart {
                 attempt: store.attempt(),
                 next_checkpoint: store.first_checkpoint(),
@@ -225,6 +323,8 @@ impl CheckpointStore for FolderCheckpoints {
                 retained,
                 lent: Vec::new(),
                 claimed: BTreeMap::new(),
+                outlived,
+                claimed_roots,
                 savepoints: BTreeMap::new(),
             });
             Ok(start)
@@ -443,9 +543,29 @@ impl CheckpointStore for FolderCheckpoints {
             let others = opened.retained.values().chain(&opened.lent);
             let others = others.map(AsRef::as_ref);
             let others = others.filter(|other| other.checkpoint != metadata.checkpoint);
+            let others: Vec<&CheckpointMetadata> = others.collect();
             let report = match opened.claimed.get(&metadata.checkpoint) {
-                Some(found) => opened.store.discard_claimed(found, others).await?,
-                None => opened.store.discard(&metadata, others).await?,
+                Some(found) if is_used(&found.own, &others) => {
+                    if let Some(opened) = &mut *self.lock() {
+                        opened.retained.remove(&metadata.checkpoint);
+                        opened
+                            .outlived
+                            .extend(opened.claimed.remove(&metadata.checkpoint));
+                    }
+                    return Ok(());
+                }
+                Some(found) => {
+                    opened
+                        .store
+                        .discard_claimed(found, others.iter().copied())
+                        .await?
+                }
+                None => {
+                    opened
+                        .store
+                        .discard(&metadata, others.iter().copied())
+                        .await?
+                }
             };
             // Only now is it known to be gone, or claimed: until then it may be there as a whole.
             if let Some(opened) = &mut *self.lock() {
@@ -455,6 +575,7 @@ impl CheckpointStore for FolderCheckpoints {
                 }
             }
             report.into_result()?;
+            self.discard_outlived(&opened, &others).await?;
             reap(&opened.storage).await
         })
     }
