@@ -43,8 +43,8 @@ struct Opened {
     lent: Vec<Arc<CheckpointMetadata>>,
     /// Checkpoints of others that this job has claimed.
     claimed: BTreeMap<CheckpointId, StoredCheckpoint>,
-    /// Those of them that are subsumed, while objects in their folders are in use: a claim is what keeps others from deleting these.
-    outlived: Vec<StoredCheckpoint>,
+    /// Those that an earlier run has claimed, with objects that checkpoints of this job use: the claim keeps others from deleting these.
+    claimed_before: Vec<StoredCheckpoint>,
     /// Folders of others that checkpoints of this job refer to, and in which it has a claim.
     claimed_roots: Vec<StoreRoot>,
     /// The savepoints of this attempt, complete or not.
@@ -145,13 +145,13 @@ impl FolderCheckpoints {
         }
     }
 
-    /// Deletes the claimed checkpoints in whose folders nothing is used any more.
-    async fn discard_outlived(
+    /// Deletes what an earlier run has claimed once nothing in its folder is used any more.
+    async fn discard_claimed_before(
         &self,
         opened: &Opened,
         others: &[&CheckpointMetadata],
     ) -> Result<()> {
-        for found in &opened.outlived {
+        for found in &opened.claimed_before {
             if is_used(&found.own, others) {
                 continue;
             }
@@ -163,8 +163,8 @@ impl FolderCheckpoints {
             if let Some(opened) = &mut *self.lock() {
                 let url = found.folder.url();
                 opened
-                    .outlived
-                    .retain(|outlived| outlived.folder.url() != url);
+                    .claimed_before
+                    .retain(|claimed| claimed.folder.url() != url);
             }
         }
         Ok(())
@@ -309,7 +309,7 @@ impl CheckpointStore for FolderCheckpoints {
                 JobStore::open(self.folder.clone(), self.job.clone(), self.names.clone()).await?;
             let store = store.with_claimed(self.allowed.iter().cloned());
             let retained = continued(&store).await?;
-            let (claimed_roots, outlived) = self.claimed_before(&store, &retained).await?;
+            let (claimed_roots, claimed_before) = self.claimed_before(&store, &retained).await?;
             let store = store.with_claimed(claimed_roots.iter().cloned());
             let start = StoreStart {
                 attempt: store.attempt(),
@@ -323,7 +323,7 @@ impl CheckpointStore for FolderCheckpoints {
                 retained,
                 lent: Vec::new(),
                 claimed: BTreeMap::new(),
-                outlived,
+                claimed_before,
                 claimed_roots,
                 savepoints: BTreeMap::new(),
             });
@@ -545,15 +545,6 @@ impl CheckpointStore for FolderCheckpoints {
             let others = others.filter(|other| other.checkpoint != metadata.checkpoint);
             let others: Vec<&CheckpointMetadata> = others.collect();
             let report = match opened.claimed.get(&metadata.checkpoint) {
-                Some(found) if is_used(&found.own, &others) => {
-                    if let Some(opened) = &mut *self.lock() {
-                        opened.retained.remove(&metadata.checkpoint);
-                        opened
-                            .outlived
-                            .extend(opened.claimed.remove(&metadata.checkpoint));
-                    }
-                    return Ok(());
-                }
                 Some(found) => {
                     opened
                         .store
@@ -575,7 +566,7 @@ impl CheckpointStore for FolderCheckpoints {
                 }
             }
             report.into_result()?;
-            self.discard_outlived(&opened, &others).await?;
+            self.discard_claimed_before(&opened, &others).await?;
             reap(&opened.storage).await
         })
     }
