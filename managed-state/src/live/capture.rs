@@ -15,6 +15,12 @@ const MAX_SEALED: usize = 64;
 /// Keys that a log has before it is looked through.
 const SMALL_LOG: usize = 64;
 
+#[cfg(test)]
+thread_local! {
+    /// How often a log was looked through.
+    pub(crate) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The keys of a key group that changed between two snapshots.
 #[derive(Clone)]
 struct Log<K, N> {
@@ -80,6 +86,8 @@ impl<K: Eq + Clone, N: Eq + Clone> Log<K, N> {
     /// more than half of the group, all of it counts as changed, and this returns true.
     #[cold]
     fn look(&mut self, entries: usize, layout: &Layout<K, N, ()>) -> bool {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
         let mut least = SMALL_LOG;
         if self.repeats {
             let mut known = Known::new(*layout);
