@@ -66,7 +66,7 @@ fn january_is_the_same_at_parallelism_1_2_and_4_on_every_backend() {
 
 #[test]
 fn january_is_the_same_when_restored_from_2_to_4_and_from_4_to_1_in_the_middle() {
-    same_across_rescaling(&january(), 30_000);
+    same_across_rescaling(&january(), 6_000);
 }
 
 /// The flights of a whole year, which are not part of the project: `HOLDFAST_FLIGHTS` names the file.
