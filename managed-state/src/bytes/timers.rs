@@ -138,7 +138,7 @@ impl ByteTimers {
             };
             let group = group_of_prefix(&stored, self.prefix_len)
                 .ok_or_else(|| Error::corrupt("a stored timer is shorter than its key group"))?;
-            self.refill(store, group.0)?;
+            self.refill(store, group.0, None)?;
             self.note_head(group.0, None);
             next = group_end(group, self.prefix_len);
         }
@@ -146,10 +146,17 @@ impl ByteTimers {
         Ok(())
     }
 
-    /// Reads the earliest timers of a group, of which none is cached.
-    fn refill(&mut self, store: &dyn ByteStore, group: u16) -> Result<()> {
+    /// Reads the earliest timers of a group, of which none is cached: those behind a stored timer, if it is known that none is
+    /// before it.
+    fn refill(&mut self, store: &dyn ByteStore, group: u16, behind: Option<&[u8]>) -> Result<()> {
         let mut start = Vec::with_capacity(self.prefix_len);
-        put_group_prefix(KeyGroup(group), self.prefix_len, &mut start);
+        match behind {
+            Some(timer) => {
+                start.extend_from_slice(timer);
+                start.push(0);
+            }
+            None => put_group_prefix(KeyGroup(group), self.prefix_len, &mut start),
+        }
         let end = group_end(KeyGroup(group), self.prefix_len);
         store.scan(
             self.column,
@@ -272,7 +279,16 @@ impl ByteTimers {
         if let Some(cached) = self.groups.get_mut(&group) {
             cached.timers.remove(timer);
             if cached.timers.is_empty() && cached.more {
-                self.refill(store, group)?;
+                // This was the last one that was cached, and whatever is not cached is behind the last one that is. From the start
+                // of the group the store would have to pass all that has fired and is not compacted away yet.
+                let removed = std::mem::take(&mut self.buffer);
+                let refilled = self.refill(store, group, Some(&removed));
+                self.buffer = removed;
+                if refilled.is_err() {
+                    // Nothing is known of the group now.
+                    self.loaded = false;
+                }
+                refilled?;
             }
         }
         self.note_head(group, before);

@@ -1,7 +1,11 @@
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use state_api::{ByteStore, Column, ErrorKind, KeyGroup, MaxParallelism, StateKey, StateKind};
+use state_api::{
+    BatchEntry, ByteStore, ByteView, Column, Error, ErrorKind, KeyGroup, MaxParallelism, Page,
+    Result, StateKey, StateKind, WriteBatch,
+};
 
 use super::*;
 use crate::format::test_storage::MapStore;
@@ -143,6 +147,113 @@ fn a_stored_timer_that_makes_no_sense_is_refused() {
         .next_time(&store)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+/// A store that keeps what is deleted in the way of scans, as one that has not compacted it away yet.
+#[derive(Default)]
+struct Littered {
+    store: MapStore,
+    deleted: BTreeSet<Vec<u8>>,
+    /// Deleted keys that scans have passed.
+    passed: Cell<usize>,
+    fails: Cell<bool>,
+}
+
+impl ByteStore for Littered {
+    fn open_column(&mut self, name: &str) -> Result<Column> {
+        self.store.open_column(name)
+    }
+
+    fn column_names(&self) -> Vec<String> {
+        self.store.column_names()
+    }
+
+    fn write(&mut self, batch: WriteBatch) -> Result<()> {
+        for entry in &batch.entries {
+            match entry {
+                BatchEntry::Delete(_, key) => self.deleted.insert(key.clone()),
+                BatchEntry::Put(_, key, _) | BatchEntry::Merge(_, key, _) => {
+                    self.deleted.remove(key)
+                }
+            };
+        }
+        self.store.write(batch)
+    }
+
+    fn scan(
+        &self,
+        column: Column,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+        page: &mut Page,
+    ) -> Result<()> {
+        if self.fails.get() {
+            return Err(Error::retryable("the store can't be read for the moment"));
+        }
+        ByteStore::scan(&self.store, column, start, end, limit, page)?;
+        let last = page.entries.last().map(|(key, _)| key.as_slice()).or(end);
+        let passed = self.deleted.range(start.to_vec()..);
+        let passed = passed.take_while(|key| last.is_none_or(|last| key.as_slice() < last));
+        self.passed.set(self.passed.get() + passed.count());
+        Ok(())
+    }
+
+    fn view(&mut self) -> Result<Box<dyn ByteView>> {
+        self.store.view()
+    }
+}
+
+#[test]
+fn timers_that_have_fired_are_not_looked_through_again_and_earlier_ones_are_found() {
+    let of = Queue::new(10);
+    let mut store = Littered::default();
+    let column = store.open_column("timers").unwrap();
+    let meta = super::tests::Fixture::meta::<String, (), ()>("timers", StateKind::Timer, None);
+    let mut timers = ByteTimers::new(column, &meta, of.max.all_groups(), of.max.prefix_len());
+    let (a, b) = (of.key("a"), of.key("b"));
+    for time in 0..2_000 {
+        timers.add(&mut store, &a, &(), time).unwrap();
+        timers.add(&mut store, &b, &(), time + 5_000).unwrap();
+    }
+    let mut fired = Vec::new();
+    while let Some(timer) = timers.pop_due(&mut store, 3_000).unwrap() {
+        fired.push(timer.time);
+        // Earlier than all that are left, where many have fired already.
+        if timer.time % 300 == 299 {
+            assert!(timers.add(&mut store, &a, &(), timer.time - 250).unwrap());
+        }
+    }
+    assert_eq!(fired.len(), 2_006);
+    assert_eq!(store.deleted.len(), 2_000);
+    // Fifteen looks into the store.
+    assert_eq!(store.passed.get(), 0);
+    assert_eq!(timers.next_time(&store).unwrap(), Some(5_000));
+}
+
+#[test]
+fn a_look_into_the_store_that_fails_leaves_no_timer_unseen() {
+    let of = Queue::new(10);
+    let mut store = Littered::default();
+    let column = store.open_column("timers").unwrap();
+    let meta = super::tests::Fixture::meta::<String, (), ()>("timers", StateKind::Timer, None);
+    let mut timers = ByteTimers::new(column, &meta, of.max.all_groups(), of.max.prefix_len());
+    let key = of.key("a");
+    for time in 0..300 {
+        timers.add(&mut store, &key, &(), time).unwrap();
+    }
+    for time in 0..127 {
+        let popped = timers.pop_due(&mut store, 999).unwrap();
+        assert_eq!(popped.map(|timer| timer.time), Some(time));
+    }
+    store.fails.set(true);
+    let error = timers.pop_due(&mut store, 999).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retryable);
+    store.fails.set(false);
+    timers.add(&mut store, &key, &(), 500).unwrap();
+    let left = std::iter::from_fn(|| timers.pop_due(&mut store, 999).unwrap());
+    let left: Vec<_> = left.map(|timer| timer.time).collect();
+    assert_eq!(left, (128..300).chain([500]).collect::<Vec<_>>());
 }
 
 #[derive(Clone, Debug)]
