@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rocksdb::{
@@ -190,6 +192,7 @@ impl Database {
                 .hashed()
                 .get(state)
                 .map_or(KeyAccess::Ordered, |(access, _)| *access),
+            sorted: AtomicU64::new(0),
         };
         ColumnCell::try_new(owner, |owner| {
             owner.database.db.cf_handle(&name).ok_or_else(|| {
@@ -213,6 +216,8 @@ pub(crate) struct ColumnOwner {
     database: Arc<Database>,
     state: String,
     access: KeyAccess,
+    /// Entries of write buffers that were sorted since they were written to a file for that.
+    sorted: AtomicU64,
 }
 
 type Handle<'a> = Arc<BoundColumnFamily<'a>>;
@@ -235,6 +240,16 @@ impl ColumnCell {
     /// Returns how write buffers find keys.
     pub(crate) fn access(&self) -> KeyAccess {
         self.borrow_owner().access
+    }
+
+    /// Returns how many entries of write buffers were sorted to be read in order.
+    pub(crate) fn sorted(&self) -> u64 {
+        self.borrow_owner().sorted.load(Relaxed)
+    }
+
+    /// Notes how many that are now; one thread does.
+    pub(crate) fn set_sorted(&self, entries: u64) {
+        self.borrow_owner().sorted.store(entries, Relaxed);
     }
 
     /// Returns the handle to give to RocksDB.

@@ -163,6 +163,60 @@ fn what_is_found_by_hash_is_read_in_order_from_write_buffers_and_files_alike() {
 }
 
 #[test]
+fn a_state_that_is_gone_through_page_by_page_is_not_sorted_for_each_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = [
+        ("writebuffer.size", "16mb"),
+        ("memory.fixed-per-tm", "96mb"),
+    ];
+    let mut store = open_with(dir.path(), &options);
+    let column = open_maps(&mut store);
+    for n in 0..40_000_u64 {
+        store.put(column, &key(0, n, 0), b"v").unwrap();
+    }
+    store
+        .database()
+        .db()
+        .flush_cf(store.handle(column))
+        .unwrap();
+    let buffered = |store: &RocksDbStore| {
+        let entries = store.database().db().property_int_value_cf(
+            store.handle(column),
+            c"rocksdb.num-entries-active-mem-table",
+        );
+        entries.unwrap().unwrap()
+    };
+    // Returns the keys, and the entries of write buffers that were sorted for them.
+    let go_through = |store: &RocksDbStore| {
+        let (mut page, mut from) = (Page::default(), Vec::new());
+        let (mut keys, mut sorted) = (0, 0);
+        loop {
+            store.scan(column, &from, None, 128, &mut page).unwrap();
+            keys += page.entries.len();
+            sorted += buffered(store);
+            let Some((last, _)) = page.entries.last() else {
+                return (keys, sorted);
+            };
+            from = [last.as_slice(), &[0]].concat();
+        }
+    };
+    // Few in the buffer: to sort them for each page costs less than a file.
+    for n in 0..100 {
+        store.put(column, &key(1, n, 0), b"v").unwrap();
+    }
+    let (keys, sorted) = go_through(&store);
+    assert_eq!((keys, buffered(&store)), (40_100, 100));
+    assert_eq!(sorted, 100 * 315);
+    for n in 0..5_000 {
+        store.put(column, &key(2, n, 0), b"v").unwrap();
+    }
+    let (keys, sorted) = go_through(&store);
+    assert_eq!((keys, buffered(&store)), (45_100, 0));
+    // Every page would have been 1.8 million.
+    assert!(sorted <= 16 * (16 << 10), "{sorted} entries");
+}
+
+#[test]
 fn a_map_is_written_while_it_is_gone_through_and_removed_without_its_neighbours() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());

@@ -34,6 +34,9 @@ const SMALL_VALUE: usize = 1 << 10;
 const LEAST_BUFFER: usize = 64;
 /// Entries of write buffers that are sorted to be read in order; more are written to a file.
 const SORTED_AT_ONCE: u64 = 16 << 10;
+/// Entries that may be sorted in all, one time after the other, before write buffers are written to a file: as much work as that
+/// takes, so that it is at most doubled, and whoever goes through a state page by page does not sort the same for each page.
+const SORTED_IN_ALL: u64 = 16 * SORTED_AT_ONCE;
 /// Time between two looks at a database that takes no writes for the moment.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Writes between two reports of the gauges.
@@ -179,7 +182,7 @@ impl RocksDbStore {
     }
 
     /// Returns an iterator over a range that is read forwards. Reading one in order whose keys write buffers find by hash takes sorting
-    /// each of them, every time; so a large one is written to a file first.
+    /// each of them, every time; so a large one is written to a file first, and one that was sorted often.
     fn iterate(&self, cell: &ColumnCell, start: &[u8], end: Option<&[u8]>) -> RawIter<'_> {
         let access = cell.access();
         let options = if access.is_together(start, end) {
@@ -202,9 +205,13 @@ impl RocksDbStore {
             entries.ok().flatten().unwrap_or(0)
         };
         let active = entries(c"rocksdb.num-entries-active-mem-table");
-        if active + entries(c"rocksdb.num-entries-imm-mem-tables") <= SORTED_AT_ONCE {
+        let entries = active + entries(c"rocksdb.num-entries-imm-mem-tables");
+        let in_all = cell.sorted() + entries;
+        if entries <= SORTED_AT_ONCE && in_all <= SORTED_IN_ALL {
+            cell.set_sorted(in_all);
             return;
         }
+        cell.set_sorted(0);
         // Where that fails they are sorted all the same; whoever writes next hears of it.
         if let Err(error) = db.flush_cf(cell.handle()) {
             tracing::debug!(%error, state = cell.state(), "write buffers can't be written before they are read in order");
