@@ -22,7 +22,9 @@ use state_api::{
 
 use crate::{RocksDbBackend, RocksDbStore};
 
-fn context(local_dir: &Path, options: &[(&str, &str)]) -> BackendContext {
+const ALL: KeyGroupRange = KeyGroupRange::new(KeyGroup(0), KeyGroup(127));
+
+pub(crate) fn context(local_dir: &Path, options: &[(&str, &str)]) -> BackendContext {
     BackendContext {
         job: JobId::new("job").unwrap(),
         operator: OperatorUid::new("op").unwrap(),
@@ -31,7 +33,7 @@ fn context(local_dir: &Path, options: &[(&str, &str)]) -> BackendContext {
             parallelism: 1,
         },
         max_parallelism: MaxParallelism::new(128).unwrap(),
-        range: KeyGroupRange::new(KeyGroup(0), KeyGroup(127)),
+        range: ALL,
         local_dir: local_dir.to_owned(),
         clock: Arc::new(ManualClock::at(0)),
         options: options
@@ -56,6 +58,17 @@ pub(crate) fn open_with(local_dir: &Path, options: &[(&str, &str)]) -> RocksDbSt
     RocksDbBackend::new()
         .open(&context(local_dir, options))
         .unwrap()
+}
+
+/// Opens a store for some of the key groups.
+pub(crate) fn open_range(
+    local_dir: &Path,
+    options: &[(&str, &str)],
+    range: KeyGroupRange,
+) -> RocksDbStore {
+    let mut cx = context(local_dir, options);
+    cx.range = range;
+    RocksDbBackend::new().open(&cx).unwrap()
 }
 
 /// Puts up to `bytes` bytes, or until it fails.
@@ -90,14 +103,14 @@ fn assert_poisoned(store: &mut RocksDbStore, column: Column, error: &Error, word
 
 /// A small file system in memory that only this process sees, by way of the namespace of a process of its own; `None` where this
 /// user may not mount one.
-struct SmallDisk {
-    path: PathBuf,
+pub(crate) struct SmallDisk {
+    pub(crate) path: PathBuf,
     keeper: Child,
     _folder: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    fn new(options: &str) -> Option<Self> {
+    pub(crate) fn new(options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let script = "mount -t tmpfs -o \"$2\" tmpfs \"$1\" && echo mounted && exec cat";
         let keeper = Command::new("unshare")
@@ -137,7 +150,7 @@ impl SmallDisk {
     }
 
     /// Takes all the room that is left.
-    fn fill(&self) -> PathBuf {
+    pub(crate) fn fill(&self) -> PathBuf {
         let path = self.path.join("ballast");
         let mut ballast = fs::File::create(&path).unwrap();
         for size in [1 << 16, 1 << 12] {
@@ -155,7 +168,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_is_said_and_the_next_database_works_when_there_is_room() {
+fn dp_07_a_full_disk_is_said_and_the_next_database_works_when_there_is_room() {
     let Some(disk) = SmallDisk::new("size=24m") else {
         return;
     };
@@ -181,7 +194,7 @@ fn a_full_disk_is_said_and_the_next_database_works_when_there_is_room() {
 }
 
 #[test]
-fn a_disk_that_was_full_and_no_longer_is_costs_nothing() {
+fn dp_07_a_disk_that_was_full_and_no_longer_is_costs_nothing() {
     let Some(disk) = SmallDisk::new("size=24m") else {
         return;
     };
@@ -203,44 +216,101 @@ fn a_disk_that_was_full_and_no_longer_is_costs_nothing() {
     db.db().flush_cf(store.handle(column)).unwrap();
 }
 
-#[test]
-fn k_250_a_disk_that_is_full_when_a_cut_is_flushed_fails_the_checkpoint_and_the_next_one_works() {
-    let Some(disk) = SmallDisk::new("size=24m") else {
-        return;
-    };
-    let options = [SMALL, &[("incremental", "true")]].concat();
-    let mut store = RocksDbBackend::new()
-        .open(&context(&disk.path, &options))
-        .unwrap();
-    let column = store.open_column("state").unwrap();
-    // Less than a write buffer: it is written when the database is cut.
-    put(&mut store, column, 512 << 10).unwrap();
-    let ballast = disk.fill();
-    let storage = Arc::new(MemoryStorage::new());
-    let checkpoint = |store: &mut RocksDbStore, id| {
-        let (cx, cut) = cut(store, &storage, id);
-        // The task goes on in any case: what is to be written is written later.
-        store.put(column, b"after the cut", b"1").ok();
-        block_on(cut.persist(cx))
-    };
-    let error = checkpoint(&mut store, 1).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Retryable);
-    assert_eq!(error.context("operation"), Some("flush"));
-    assert!(error.message().contains("is full"), "{error}");
-    let path = Path::new(error.context("path").unwrap());
-    assert!(path.starts_with(store.folder()), "{error}");
-    fs::remove_file(ballast).unwrap();
-    let handles = checkpoint(&mut store, 2).unwrap();
-    let other = tempfile::tempdir().unwrap();
-    let mut restored = RocksDbBackend::new()
-        .open(&context(other.path(), &options))
-        .unwrap();
-    restore(&mut restored, &handles, &storage).unwrap();
-    assert_eq!((count(&mut store), count(&mut restored)), (128, 128));
+/// A checkpoint that fails because the disk is full when its cut is flushed.
+///
+/// Nothing is written until that has happened: a write says what has gone wrong before it, which would leave the store unusable or
+/// not, as flush and write follow each other.
+struct FailedCut {
+    disk: SmallDisk,
+    ballast: PathBuf,
+    store: RocksDbStore,
+    column: Column,
+    storage: Arc<MemoryStorage>,
+}
+
+const INCREMENTAL: &[(&str, &str)] = &[("incremental", "true")];
+
+impl FailedCut {
+    fn new() -> Option<Self> {
+        let disk = SmallDisk::new("size=24m")?;
+        let mut store = open_with(&disk.path, &[SMALL, INCREMENTAL].concat());
+        let column = store.open_column("state").unwrap();
+        // Less than a write buffer: it is written when the database is cut.
+        put(&mut store, column, 512 << 10).unwrap();
+        let ballast = disk.fill();
+        let storage = Arc::new(MemoryStorage::new());
+        let (cx, cut) = cut(&mut store, &storage, 1);
+        let error = block_on(cut.persist(cx)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retryable);
+        assert_eq!(error.context("operation"), Some("flush"));
+        assert!(error.message().contains("is full"), "{error}");
+        let path = Path::new(error.context("path").unwrap());
+        assert!(path.starts_with(store.folder()), "{error}");
+        Some(Self {
+            disk,
+            ballast,
+            store,
+            column,
+            storage,
+        })
+    }
 }
 
 #[test]
-fn a_disk_that_is_full_during_a_restore_is_said_and_nothing_is_left_there() {
+fn k_250_dp_07_a_disk_that_is_full_when_a_cut_is_flushed_fails_the_checkpoint_and_the_next_one_works()
+ {
+    for writes in [true, false] {
+        let Some(mut failed) = FailedCut::new() else {
+            return;
+        };
+        let store = &mut failed.store;
+        fs::remove_file(&failed.ballast).unwrap();
+        // Whichever comes first has RocksDB resume: a write of the task, or the next cut.
+        if writes {
+            store.put(failed.column, b"after the room", b"1").unwrap();
+        }
+        let (cx, cut) = cut(store, &failed.storage, 2);
+        let handles = block_on(cut.persist(cx)).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let mut restored = open_with(other.path(), &[SMALL, INCREMENTAL].concat());
+        restore(&mut restored, &handles, &failed.storage).unwrap();
+        assert_eq!((count(store), count(&mut restored)), (128, 128));
+        let column = restored.open_column("state").unwrap();
+        let found = restored.get(column, b"after the room", &mut Vec::new());
+        assert_eq!(found.unwrap(), writes);
+    }
+}
+
+#[test]
+fn dp_07_a_write_while_the_disk_is_full_says_so_after_a_failed_flush_and_so_does_all_that_follows()
+{
+    let Some(mut failed) = FailedCut::new() else {
+        return;
+    };
+    let store = &mut failed.store;
+    let error = store.put(failed.column, b"while full", b"1").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retryable);
+    assert_eq!(error.context("operation"), Some("put"));
+    let words = "disk of the local database is full";
+    assert_poisoned(store, failed.column, &error, words);
+    // A restart cures it, not room alone.
+    fs::remove_file(&failed.ballast).unwrap();
+    assert_poisoned(store, failed.column, &error, words);
+    let request = SnapshotRequest {
+        checkpoint: CheckpointId(2),
+        kind: SnapshotKind::Checkpoint,
+        now_ms: 0,
+    };
+    let again = store.native().unwrap().snapshot(&request, &[]).err();
+    assert_eq!(again.map(|error| error.kind()), Some(ErrorKind::Poisoned));
+    drop(failed.store);
+    let mut store = open(&failed.disk.path);
+    let column = store.open_column("state").unwrap();
+    put(&mut store, column, 4 << 20).unwrap();
+}
+
+#[test]
+fn dp_07_a_disk_that_is_full_during_a_restore_is_said_and_nothing_is_left_there() {
     let Some(disk) = SmallDisk::new("size=12m") else {
         return;
     };
@@ -270,7 +340,7 @@ fn a_disk_that_is_full_during_a_restore_is_said_and_nothing_is_left_there() {
 }
 
 /// Takes the sync part of a checkpoint.
-fn cut(
+pub(crate) fn cut(
     store: &mut RocksDbStore,
     storage: &Arc<MemoryStorage>,
     id: u64,
@@ -289,16 +359,24 @@ fn cut(
     (cx, cut)
 }
 
-fn restore(
+pub(crate) fn restore(
     store: &mut RocksDbStore,
     handles: &[KeyedHandle],
+    storage: &Arc<MemoryStorage>,
+) -> Result<()> {
+    restore_range(store, handles, ALL, storage)
+}
+
+pub(crate) fn restore_range(
+    store: &mut RocksDbStore,
+    handles: &[KeyedHandle],
+    range: KeyGroupRange,
     storage: &Arc<MemoryStorage>,
 ) -> Result<()> {
     let cx = RestoreContext {
         storage: Arc::clone(storage) as Arc<dyn CheckpointStorage>,
         executor: Arc::new(InlineExecutor),
     };
-    let range = KeyGroupRange::new(KeyGroup(0), KeyGroup(127));
     block_on(store.native().unwrap().restore(handles, range, &cx)).map(drop)
 }
 
@@ -399,7 +477,7 @@ fn a_damaged_file_is_never_read_as_state() {
 }
 
 #[test]
-fn too_many_open_files_are_said_with_what_to_do() {
+fn dp_03_too_many_open_files_are_said_with_what_to_do() {
     let output = Command::new("sh")
         .args(["-c", "ulimit -n 48; exec \"$@\"", "sh"])
         .arg(std::env::current_exe().unwrap())
