@@ -105,7 +105,7 @@ fn rescaled_by_file_a_store_with_files_cut_at_key_groups_equals_the_model() {
 }
 
 #[test]
-fn files_without_needed_key_groups_are_not_fetched_and_others_keep_their_objects() {
+fn k_255_rt_01_files_without_needed_key_groups_are_not_fetched_and_others_keep_their_objects() {
     let dir = tempfile::tempdir().unwrap();
     let (mut random, mut model) = (Random::new(seed()), Model::new());
     let mut subtasks = Subtasks::new(dir.path(), 1, 16, SMALL);
@@ -144,6 +144,56 @@ fn files_without_needed_key_groups_are_not_fetched_and_others_keep_their_objects
     }
     subtasks.restore(&next, 3).unwrap();
     assert!(subtasks.contents() == model);
+}
+
+#[test]
+fn files_cut_at_key_groups_are_fetched_by_one_subtask_each_and_not_written_anew() {
+    // Of 16 key groups with the same bytes each: two files for each, or one that ends somewhere.
+    for (cut, target) in [(true, "1mb"), (true, "16kb"), (false, "16kb")] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = [
+            SMALL,
+            &[
+                (
+                    "compaction.cut-at-key-groups",
+                    if cut { "true" } else { "false" },
+                ),
+                ("compaction.level.target-file-size-base", target),
+            ],
+        ]
+        .concat();
+        let mut random = Random::new(seed());
+        let mut model = Model::new();
+        let mut subtasks = Subtasks::new(dir.path(), 1, 16, &options);
+        for number in 0..4_000_u16 {
+            let key = [&[number as u8 % 16][..], &number.to_be_bytes()].concat();
+            let value: Vec<u8> = (0..60).map(|_| random.number() as u8).collect();
+            let (store, column) = subtasks.owner(0, &key);
+            store.put(column, &key, &value).unwrap();
+            model.insert((0, key), value);
+        }
+        // Flushes cut nowhere: compactions do.
+        subtasks.stores[0].compact().unwrap();
+        let handles = subtasks.snapshot(SnapshotKind::Checkpoint);
+        let all = files(&handles[0]).shared.len() as u64;
+        subtasks.restore(&handles, 5).unwrap();
+        subtasks.wait_for_rewriting();
+        let stats = subtasks
+            .stores
+            .iter()
+            .map(|store| store.restored().unwrap());
+        let (fetched, rewritten) = stats.fold((0, 0), |(files, bytes), stats| {
+            (files + stats.fetched_files, bytes + stats.rewritten_bytes)
+        });
+        if cut {
+            assert!(all >= 16, "{all} files");
+            assert_eq!((fetched, rewritten), (all, 0), "up to {target}");
+        } else {
+            // As it is without: some reach across.
+            assert!(fetched > all && rewritten > 0, "{fetched} of {all}");
+        }
+        assert!(subtasks.contents() == model);
+    }
 }
 
 #[test]
