@@ -77,14 +77,12 @@ impl RocksDbBackend {
         }?;
         let folder = Arc::new(folder);
         let path = folder.database();
-        let gauges = (!config.gauges.is_empty()).then(|| {
-            Gauges::new(
-                config.gauges.clone(),
-                config.gauges_per_column,
-                cx.operator.to_string(),
-                cx.subtask.index.to_string(),
-            )
-        });
+        let gauges = Gauges::new(
+            config.gauges.clone(),
+            config.gauges_per_column,
+            cx.operator.to_string(),
+            cx.subtask.index.to_string(),
+        );
         let tuning = Tuning::new(config, memory, self.hook.clone(), Arc::clone(&cx.clock));
         let native = Native::new(cx.range, cx.max_parallelism.prefix_len());
         let database = Database::open(folder, path, tuning, |_| KeyAccess::Ordered)?;

@@ -12,6 +12,7 @@ use rocksdb::{
 use self_cell::self_cell;
 use state_api::{Error, Result};
 
+use crate::compactions::Compactions;
 use crate::error::{failed, not_opened};
 use crate::flushes::Flushes;
 use crate::folder::InstanceFolder;
@@ -29,6 +30,7 @@ pub(crate) struct Database {
     tuning: Tuning,
     options: Options,
     flushes: Flushes,
+    compactions: Compactions,
     /// RocksDB refers to some of what options hold for as long as the column is open.
     column_options: Mutex<Vec<Options>>,
     /// The columns whose write buffers find keys by hash.
@@ -52,6 +54,8 @@ impl Database {
         let mut options = tuning.of_database();
         let flushes = Flushes::default();
         options.add_event_listener(flushes.clone());
+        let compactions = Compactions::default();
+        options.add_event_listener(compactions.clone());
         let mut columns = vec![ColumnFamilyDescriptor::new(MARKS, of_marks())];
         let mut hashed = BTreeMap::new();
         if path.join("CURRENT").exists() {
@@ -75,6 +79,7 @@ impl Database {
             tuning,
             options,
             flushes,
+            compactions,
             column_options: Mutex::default(),
             hashed: Mutex::new(hashed),
             folder,
@@ -112,6 +117,7 @@ impl Database {
         let mut options = CompactOptions::default();
         // The filter is to see values that lie in the last level, too.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+        let _turn = self.compactions.asked();
         for state in self.states() {
             let Some(handle) = self.db.cf_handle(&column_of(&state)) else {
                 continue;
@@ -147,6 +153,11 @@ impl Database {
     /// Returns what knows which marks are in files.
     pub(crate) fn flushes(&self) -> &Flushes {
         &self.flushes
+    }
+
+    /// Returns what counts the bytes of compactions, and lets those take turns that are asked for.
+    pub(crate) fn compactions(&self) -> &Compactions {
+        &self.compactions
     }
 
     /// Returns the states that have a column, by name.

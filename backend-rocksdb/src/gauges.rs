@@ -5,6 +5,7 @@ use rocksdb::Options;
 use rocksdb::statistics::Ticker;
 
 use crate::database::{ColumnCell, Db};
+use crate::snapshot::RestoreStats;
 
 /// Where a figure comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +159,8 @@ impl NativeGauge {
     }
 }
 
-/// The gauges of one database: `holdfast_rocksdb_…` with the labels `operator`, `subtask` and, if asked for, `state`.
+/// The gauges of one database: `holdfast_rocksdb_…` with the labels `operator`, `subtask` and, if asked for, `state`. Those of a
+/// restore are reported whatever was chosen: they cost nothing.
 pub(crate) struct Gauges {
     chosen: Vec<NativeGauge>,
     per_column: bool,
@@ -218,6 +220,24 @@ impl Gauges {
         }
     }
 
+    /// Reports what a restore out of files has done.
+    pub(crate) fn report_restore(&self, stats: &RestoreStats) {
+        let figures = [
+            ("fetched_files", stats.fetched_files),
+            ("fetched_bytes", stats.fetched_bytes),
+            ("copied_files", stats.copied_files),
+            ("copied_bytes", stats.copied_bytes),
+            ("skipped_files", stats.skipped_files),
+            ("skipped_bytes", stats.skipped_bytes),
+            ("rewritten_bytes", stats.rewritten_bytes),
+            ("cleaned_parts", stats.cleaned_parts),
+        ];
+        for (name, figure) in figures {
+            let name = format!("holdfast_rocksdb_restored_{name}");
+            self.gauge(name, None).set(figure as f64);
+        }
+    }
+
     fn report_columns(&self, db: &Db, columns: &[Arc<ColumnCell>], property: &str, name: String) {
         let mut sum = 0;
         for column in columns {
@@ -236,3 +256,7 @@ impl Gauges {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "gauges_tests.rs"]
+mod tests;

@@ -28,7 +28,7 @@ assert_eq!(backends.names(), ["rocksdb"]);
 | `expiry`, `lent` | what compactions leave out |
 | `snapshot` | snapshots that are files |
 | `key_access` | which write buffers find keys by hash |
-| `compactor` | compactions on demand |
+| `compactor`, `compactions` | compactions on demand, and what they wrote |
 | `gauges` | RocksDB's own figures as metrics |
 | `error` | RocksDB's errors as ours |
 "#
@@ -36,6 +36,8 @@ assert_eq!(backends.names(), ["rocksdb"]);
 
 #[cfg(feature = "rocksdb")]
 mod backend;
+#[cfg(feature = "rocksdb")]
+mod compactions;
 #[cfg(feature = "rocksdb")]
 mod compactor;
 #[cfg(feature = "rocksdb")]

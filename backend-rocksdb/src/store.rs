@@ -60,18 +60,14 @@ pub struct RocksDbStore {
     /// What went wrong, once something did.
     poison: RefCell<Option<String>>,
     poisoned: Cell<bool>,
-    gauges: Option<Gauges>,
+    gauges: Gauges,
     /// Writes since the last report of the gauges.
     unreported: Cell<u32>,
     native: Native,
 }
 
 impl RocksDbStore {
-    pub(crate) fn new(
-        database: Arc<Database>,
-        gauges: Option<Gauges>,
-        native: Native,
-    ) -> Result<Self> {
+    pub(crate) fn new(database: Arc<Database>, gauges: Gauges, native: Native) -> Result<Self> {
         let mut patient = WriteOptions::default();
         patient.disable_wal(true);
         let mut write = WriteOptions::default();
@@ -145,7 +141,8 @@ impl RocksDbStore {
         })
     }
 
-    /// Returns what the restore out of files has done, if the store began with one.
+    /// Returns what the restore out of files has done, if the store began with one. The same is reported as gauges
+    /// `holdfast_rocksdb_restored_…`.
     #[must_use]
     pub fn restored(&self) -> Option<RestoreStats> {
         self.native.restored()
@@ -337,8 +334,10 @@ impl RocksDbStore {
     #[cold]
     pub(crate) fn report(&self) {
         self.unreported.set(0);
-        if let Some(gauges) = &self.gauges {
-            gauges.report(self.database.db(), self.database.options(), &self.columns);
+        self.gauges
+            .report(self.database.db(), self.database.options(), &self.columns);
+        if let Some(restored) = self.restored() {
+            self.gauges.report_restore(&restored);
         }
     }
 

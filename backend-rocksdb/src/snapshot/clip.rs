@@ -1,12 +1,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use rocksdb::{BottommostLevelCompaction, CompactOptions, WriteOptions};
 use state_api::Result;
 
-use super::frozen::Frozen;
 use super::layout::{Bounds, Layout};
 use crate::database::{ColumnCell, Database};
 use crate::error::failed;
@@ -17,7 +15,6 @@ pub(crate) struct Beyond {
     database: Arc<Database>,
     columns: Vec<Crossing>,
     bounds: Bounds,
-    before: Layout,
 }
 
 /// A column with files that reach beyond the bounds.
@@ -78,21 +75,19 @@ impl Beyond {
             database: Arc::clone(database),
             columns: beyond,
             bounds: bounds.clone(),
-            before: layout.clone(),
         })
     }
 
-    /// Writes the files that reach across anew, so that afterwards each lies whole within the bounds, and returns the bytes of
-    /// new files. It stops early when manual compactions are disabled.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    pub(crate) fn rewrite(&self) -> Result<u64> {
+    /// Writes the files that reach across anew, so that afterwards each lies whole within the bounds, and returns the bytes that
+    /// were written. It stops early when manual compactions are disabled.
+    pub(crate) fn rewrite(&self) -> u64 {
         let mut compact = CompactOptions::default();
         compact.set_exclusive_manual_compaction(false);
         compact.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         let db = self.database.db();
         let (start, end) = (self.bounds.start.as_slice(), self.bounds.end.as_deref());
+        let compactions = self.database.compactions();
+        let _turn = compactions.rewriting();
         // Whatever has such keys is merged with what lies below it, down to the last level, where deleted keys end.
         for column in &self.columns {
             let handle = column.cell.handle();
@@ -103,26 +98,15 @@ impl Beyond {
                 db.compact_range_cf_opt(handle, end, None::<&[u8]>, &compact);
             }
         }
-        let after = Frozen::now(&self.database, &[], self.before.prefix_len)?.layout()?;
-        let old: BTreeSet<u64> = self.before.files().map(|file| file.number).collect();
-        let new = after.files().filter(|file| !old.contains(&file.number));
-        Ok(new.map(|file| file.size).sum())
+        compactions.rewritten()
     }
 
     /// Lets a thread of its own write the files anew while the database is used.
     pub(crate) fn rewrite_meanwhile(self) -> Rewriting {
-        let rewritten = Arc::new(AtomicU64::new(0));
         let database = Arc::clone(&self.database);
-        let total = Arc::clone(&rewritten);
-        let work = move || match self.rewrite() {
-            Ok(bytes) => {
-                total.store(bytes, Ordering::Relaxed);
-                tracing::info!(bytes, path = %self.database.path().display(), "wrote the files that reached beyond the key groups anew");
-            }
-            // What lies beyond stays deleted; a later restore at another parallelism has more to do.
-            Err(error) => {
-                tracing::warn!(%error, path = %self.database.path().display(), "files still reach beyond the key groups");
-            }
+        let work = move || {
+            let bytes = self.rewrite();
+            tracing::info!(bytes, path = %self.database.path().display(), "wrote the files that reached beyond the key groups anew");
         };
         let thread = Builder::new().name("rocksdb-clip".to_owned()).spawn(work);
         if let Err(error) = &thread {
@@ -130,7 +114,6 @@ impl Beyond {
         }
         Rewriting {
             database,
-            rewritten,
             thread: thread.ok(),
         }
     }
@@ -139,14 +122,13 @@ impl Beyond {
 /// Files that are being written anew; given up when dropped.
 pub(crate) struct Rewriting {
     database: Arc<Database>,
-    rewritten: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Rewriting {
-    /// Returns the bytes of new files, 0 until all are written.
+    /// Returns the bytes that were written so far.
     pub(crate) fn bytes(&self) -> u64 {
-        self.rewritten.load(Ordering::Relaxed)
+        self.database.compactions().rewritten()
     }
 
     /// Waits for the end.
@@ -171,3 +153,7 @@ impl Drop for Rewriting {
         self.wait();
     }
 }
+
+#[cfg(test)]
+#[path = "clip_tests.rs"]
+mod tests;

@@ -189,6 +189,7 @@ impl NativeSnapshots for RocksDbStore {
             {
                 native.backend_id = Arc::clone(&handle.backend_id);
             }
+            self.report();
             restored
                 .states
                 .into_iter()

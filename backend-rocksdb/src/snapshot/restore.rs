@@ -35,7 +35,8 @@ pub struct RestoreStats {
     pub skipped_files: u64,
     /// Bytes of the files that were not fetched.
     pub skipped_bytes: u64,
-    /// Bytes of files that were written anew because others reached beyond the key groups, so far: it goes on in the background.
+    /// Bytes that were written because files reached beyond the key groups, so far: it goes on in the background. What is flushed
+    /// or compacted meanwhile for other reasons is not among them.
     pub rewritten_bytes: u64,
     /// Parts of the snapshot that had to be cleaned before they could be put together with others.
     pub cleaned_parts: u64,
@@ -186,7 +187,7 @@ impl Place<'_> {
         let prefix_len = self.prefix_len;
         let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
         let (cleaned, rewritten) = on_cpu(cx, move || {
-            let rewritten = beyond.map_or(Ok(0), |beyond| beyond.rewrite())?;
+            let rewritten = beyond.map_or(0, |beyond| beyond.rewrite());
             let frozen = Frozen::cut_and_wait(&database, &columns, prefix_len)?;
             fs::create_dir_all(&links).map_err(|e| folder_failed("create folder", &links, e))?;
             let layout = frozen.layout()?;
