@@ -10,6 +10,7 @@ use crate::database::Database;
 use crate::folder::InstanceFolder;
 use crate::gauges::Gauges;
 use crate::key_access::KeyAccess;
+use crate::log_folder::log_folder_of;
 use crate::memory::{Budgets, SharedMemory};
 use crate::snapshot::Native;
 use crate::store::RocksDbStore;
@@ -83,7 +84,10 @@ impl RocksDbBackend {
             cx.operator.to_string(),
             cx.subtask.index.to_string(),
         );
+        let logs = config.log.dir.as_ref();
+        let logs = logs.and_then(|dir| log_folder_of(cx, dir));
         let tuning = Tuning::new(config, memory, self.hook.clone(), Arc::clone(&cx.clock));
+        let tuning = tuning.with_logs(logs);
         let native = Native::new(cx.range, cx.max_parallelism.prefix_len());
         let database = Database::open(folder, path, tuning, |_| KeyAccess::Ordered)?;
         RocksDbStore::new(database, gauges, native)

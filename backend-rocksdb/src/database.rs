@@ -17,6 +17,7 @@ use crate::error::{failed, not_opened};
 use crate::flushes::Flushes;
 use crate::folder::InstanceFolder;
 use crate::key_access::KeyAccess;
+use crate::log_folder::LogFolder;
 use crate::memory::HashedColumn;
 use crate::tuning::Tuning;
 
@@ -31,6 +32,8 @@ pub(crate) struct Database {
     options: Options,
     flushes: Flushes,
     compactions: Compactions,
+    /// After the database, which writes its log there.
+    _log: Option<LogFolder>,
     /// RocksDB refers to some of what options hold for as long as the column is open.
     column_options: Mutex<Vec<Options>>,
     /// The columns whose write buffers find keys by hash.
@@ -51,7 +54,8 @@ impl Database {
         tuning: Tuning,
         access: impl Fn(&str) -> KeyAccess,
     ) -> Result<Arc<Self>> {
-        let mut options = tuning.of_database();
+        let log = tuning.log_folder(&path);
+        let mut options = tuning.of_database(log.as_ref());
         let flushes = Flushes::default();
         options.add_event_listener(flushes.clone());
         let compactions = Compactions::default();
@@ -80,6 +84,7 @@ impl Database {
             options,
             flushes,
             compactions,
+            _log: log,
             column_options: Mutex::default(),
             hashed: Mutex::new(hashed),
             folder,

@@ -20,6 +20,8 @@ assert_eq!(backends.names(), ["rocksdb"]);
 | `tuning` | the settings as RocksDB's own options |
 | `memory` | the one memory budget of all databases in a process |
 | `folder` | the folder of a database, and what dead processes left |
+| `log_folder` | where RocksDB's own logs go |
+| `process_end` | what a process waits for at its end |
 | `database` | an open database with its columns |
 | `flushes` | which memory has become files |
 | `store` | the byte store on it |
@@ -62,6 +64,8 @@ mod gauges;
 mod key_access;
 #[cfg(feature = "rocksdb")]
 mod lent;
+#[cfg(feature = "rocksdb")]
+mod log_folder;
 #[cfg(feature = "rocksdb")]
 mod memory;
 #[cfg(feature = "rocksdb")]

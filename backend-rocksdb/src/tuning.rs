@@ -1,4 +1,5 @@
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use rocksdb::event_listener::{BackgroundErrorStatus, DBBackgroundErrorReason, EventListener};
@@ -9,7 +10,9 @@ use state_api::Clock;
 
 use crate::config::{CompactionStyle, Predefined, RocksDbConfig};
 use crate::expiry::Expiry;
+use crate::folder::InstanceFolder;
 use crate::key_access::KeyAccess;
+use crate::log_folder::LogFolder;
 use crate::memory::{HashedColumn, SharedMemory};
 
 /// Changes RocksDB's own options: those of a database for `None`, those of the column of a state for its name.
@@ -23,6 +26,8 @@ pub(crate) struct Tuning {
     memory: Option<Arc<SharedMemory>>,
     hook: Option<OptionsHook>,
     expiry: Expiry,
+    /// The subtask's folder below `log.dir`.
+    logs: Option<Arc<InstanceFolder>>,
 }
 
 /// Name of the merge operator, which is stored in the database.
@@ -41,7 +46,20 @@ impl Tuning {
             memory,
             hook,
             expiry,
+            logs: None,
         }
+    }
+
+    /// Has databases write their logs below a folder.
+    pub(crate) fn with_logs(mut self, logs: Option<Arc<InstanceFolder>>) -> Self {
+        self.logs = logs;
+        self
+    }
+
+    /// Returns where the database at a path writes its log, if not into its own folder.
+    pub(crate) fn log_folder(&self, database: &Path) -> Option<LogFolder> {
+        let logs = self.logs.as_ref()?;
+        LogFolder::of(logs, database)
     }
 
     /// Returns what compactions leave out.
@@ -57,8 +75,8 @@ impl Tuning {
         self.memory.as_ref()
     }
 
-    /// Returns the options of a database.
-    pub(crate) fn of_database(&self) -> Options {
+    /// Returns the options of a database, which writes its log into a folder or, without one, into its own.
+    pub(crate) fn of_database(&self, log: Option<&LogFolder>) -> Options {
         let config = &self.config;
         let mut options = Options::default();
         if config.predefined != Predefined::Default {
@@ -74,8 +92,8 @@ impl Tuning {
         options.set_log_level(config.log.level);
         options.set_keep_log_file_num(config.log.files);
         options.set_max_log_file_size(config.log.file_size);
-        if let Some(dir) = &config.log.dir {
-            options.set_db_log_dir(dir);
+        if let Some(log) = log {
+            options.set_db_log_dir(log.path());
         }
         options.set_stats_dump_period_sec(0);
         options.set_skip_stats_update_on_db_open(true);
@@ -327,7 +345,7 @@ mod tests {
             8 << 20
         );
         assert!(
-            hooked.of_database().get_atomic_flush(),
+            hooked.of_database(None).get_atomic_flush(),
             "the store relies on it"
         );
     }
