@@ -19,6 +19,7 @@ use crate::folder::InstanceFolder;
 use crate::key_access::KeyAccess;
 use crate::log_folder::LogFolder;
 use crate::memory::HashedColumn;
+use crate::process_end::wait_for_databases;
 use crate::tuning::Tuning;
 
 /// A database whose columns can be opened while others hold it.
@@ -77,6 +78,7 @@ impl Database {
         // The database keeps what these refer to.
         let db = Db::open_cf_descriptors(&options, &path, columns);
         let db = db.map_err(|e| not_opened(&path, e))?;
+        wait_for_databases();
         Ok(Arc::new(Self {
             db,
             path,

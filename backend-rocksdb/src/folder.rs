@@ -6,6 +6,7 @@ use state_api::{BackendContext, Error, Result};
 use uuid::Uuid;
 
 use crate::error::folder_failed;
+use crate::process_end::InUse;
 
 /// What the names of all folders of databases start with.
 const PREFIX: &str = "holdfast-rocksdb-";
@@ -39,6 +40,8 @@ pub(crate) struct InstanceFolder {
     path: PathBuf,
     /// Held as long as the folder is in use.
     lock: Option<File>,
+    /// The end of the process waits until the folder is removed.
+    _in_use: InUse,
 }
 
 impl InstanceFolder {
@@ -79,7 +82,11 @@ impl InstanceFolder {
             let path = below.join(format!("{PREFIX}{name}-{}", Uuid::new_v4().simple()));
             fs::create_dir(&path).map_err(|e| folder_failed("create folder", &path, e))?;
             // From here on the folder is removed if anything fails.
-            let mut folder = Self { path, lock: None };
+            let mut folder = Self {
+                path,
+                lock: None,
+                _in_use: InUse::new(),
+            };
             match folder.claim() {
                 Ok(true) => return Ok(folder),
                 // Somebody took the folder for that of a dead process in the moment before it was locked.

@@ -71,6 +71,8 @@ mod memory;
 #[cfg(feature = "rocksdb")]
 mod pages;
 #[cfg(feature = "rocksdb")]
+mod process_end;
+#[cfg(feature = "rocksdb")]
 mod snapshot;
 #[cfg(feature = "rocksdb")]
 mod store;
