@@ -5,6 +5,7 @@ use state_api::{
 };
 
 use super::*;
+use crate::fault_tests::SmallDisk;
 
 fn context(operator: &str, index: u32) -> BackendContext {
     BackendContext {
@@ -50,7 +51,7 @@ fn k_237_a_folder_names_whose_it_is_and_goes_when_it_is_dropped() {
 }
 
 #[test]
-fn k_274_what_a_dead_process_left_is_removed_at_start_and_nothing_else() {
+fn k_274_dp_01_dp_05_what_a_dead_process_left_is_removed_at_start_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let alive = create(dir.path());
     let leftover = dir.path().join("holdfast-rocksdb-job-op-1of1-dead");
@@ -117,4 +118,47 @@ fn k_233_without_a_folder_to_use_the_error_names_each_with_the_operation() {
         text.contains(below.to_str().unwrap()) && text.contains(other.to_str().unwrap()),
         "{text}"
     );
+}
+
+#[test]
+fn rt_04_a_file_gets_a_second_name_and_what_is_there_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let missing = link_or_copy(&from, &to).unwrap_err();
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    assert!(!to.exists());
+    fs::write(&from, "one").unwrap();
+    link_or_copy(&from, &to).unwrap();
+    // The same file, whatever becomes of the first name.
+    fs::write(&from, "two").unwrap();
+    assert_eq!(fs::read(&to).unwrap(), b"two");
+    let other = dir.path().join("other");
+    fs::write(&other, "mine").unwrap();
+    let taken = link_or_copy(&from, &other).unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&other).unwrap(), b"mine");
+}
+
+#[test]
+fn rt_04_a_file_is_copied_where_it_can_have_no_second_name_and_half_a_copy_is_removed() {
+    let Some(disk) = SmallDisk::new("size=4m") else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), disk.path.join("to"));
+    let bytes: Vec<u8> = (0..3_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    fs::write(&from, &bytes).unwrap();
+    let unlinked = fs::hard_link(&from, &to).unwrap_err();
+    assert_eq!(unlinked.kind(), io::ErrorKind::CrossesDevices);
+    link_or_copy(&from, &to).unwrap();
+    fs::write(&from, &bytes[1..]).unwrap();
+    assert!(fs::read(&to).unwrap() == bytes);
+    // There is room for a third of the next one.
+    let second = disk.path.join("second");
+    let full = link_or_copy(&from, &second).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    assert!(!second.exists());
+    fs::remove_file(&to).unwrap();
+    link_or_copy(&from, &second).unwrap();
+    assert!(fs::read(&second).unwrap() == bytes[1..]);
 }

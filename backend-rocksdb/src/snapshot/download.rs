@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{StreamExt, iter};
@@ -14,7 +15,7 @@ use super::layout::Layout;
 use super::merge::{Origin, Plan};
 use super::{manifest, on_cpu};
 use crate::error::folder_failed;
-use crate::folder::link_or_copy;
+use crate::folder::{InstanceFolder, link_or_copy};
 
 /// Bytes that are asked for at once.
 const PIECE: u64 = 1 << 20;
@@ -37,16 +38,21 @@ pub(crate) struct FromCopies {
 /// A file gets its name when all of it is there and its digest is the one of its handle: RocksDB opens none before. A transfer
 /// that the store breaks off goes on where it stopped, a few times; files that are there as local copies are linked.
 ///
+/// Work that was handed over may run after the restore was given up: the folder of the subtask, which is removed with all that is
+/// in it, stays until that work has ended.
+///
 /// # Errors
 /// `Corrupt`, naming the object, for one that is missing, damaged or of another length; those of storage and disk.
 pub(crate) async fn assemble(
     plan: &Plan,
     folder: &Path,
+    above: &Arc<InstanceFolder>,
     transfers: usize,
     cx: &RestoreContext,
 ) -> Result<FromCopies> {
-    let to = folder.to_owned();
+    let (to, held) = (folder.to_owned(), Arc::clone(above));
     on_cpu(cx, move || {
+        let _held = held;
         fs::create_dir_all(&to).map_err(|e| folder_failed("create folder", &to, e))
     })
     .await?;

@@ -219,7 +219,7 @@ impl Place<'_> {
         stats: &mut RestoreStats,
         cx: &RestoreContext,
     ) -> Result<(Arc<Database>, Vec<Arc<ColumnCell>>, Option<Beyond>)> {
-        let from_copies = assemble(plan, path, self.transfers, cx).await?;
+        let from_copies = assemble(plan, path, self.folder, self.transfers, cx).await?;
         stats.copied_files += from_copies.files;
         stats.copied_bytes += from_copies.bytes;
         stats.fetched_files = stats.fetched_files.saturating_sub(from_copies.files);

@@ -2,8 +2,13 @@ use std::sync::Arc;
 
 use backend_testkit::fuzz::Random;
 use backend_testkit::storage::{CountingStorage, FaultyStorage, MemoryStorage};
-use backend_testkit::{Call, Fault};
-use state_api::{ErrorKind, KeyedHandle, NamedHandle, SnapshotKind, StateHandle};
+use backend_testkit::{
+    Call, Fault, InlineExecutor, ManualExecutor, block_on, poll_once, poll_until,
+};
+use state_api::{
+    ByteStore, ErrorKind, KeyGroup, KeyGroupRange, KeyedHandle, NamedHandle, RestoreContext,
+    SnapshotKind, StateHandle,
+};
 
 use crate::harness::{Model, SMALL, Subtasks, all_objects, files, objects};
 
@@ -77,7 +82,7 @@ fn k_256_a_damaged_or_missing_object_is_named_and_never_opened() {
 }
 
 #[test]
-fn a_missing_object_is_named() {
+fn ic_17_a_missing_object_is_named() {
     let mut case = case();
     let handles = case.handles.clone();
     let name = objects(&files(&handles[0]).shared)
@@ -221,4 +226,108 @@ fn a_transfer_that_breaks_off_goes_on_where_it_stopped() {
         case.subtasks.stores.clear();
         faulty.heal();
     }
+}
+
+#[test]
+fn as_many_files_are_fetched_at_once_as_is_set_and_go_on_together_where_they_broke_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = [SMALL, &[("checkpoint.transfer.thread.num", "3")]].concat();
+    let mut subtasks = Subtasks::new(dir.path(), 1, 16, &options);
+    // The layout is in the handle.
+    let memory = MemoryStorage::new().inline_below(6 << 10);
+    let counted = CountingStorage::new(Arc::new(memory));
+    let faulty = FaultyStorage::new(Arc::new(counted.clone()));
+    subtasks.storage = Arc::new(faulty.clone());
+    let (mut random, mut model) = (Random::new(19), Model::new());
+    for number in 0..6_000_u16 {
+        let key = [&[number as u8 % 16][..], &number.to_be_bytes()].concat();
+        let value: Vec<u8> = (0..60).map(|_| random.number() as u8).collect();
+        let (store, column) = subtasks.owner(0, &key);
+        store.put(column, &key, &value).unwrap();
+        model.insert((0, key), value);
+    }
+    subtasks.stores[0].compact().unwrap();
+    let handles = subtasks.snapshot(SnapshotKind::Checkpoint);
+    let of_files: u64 = files(&handles[0])
+        .shared
+        .iter()
+        .map(|f| f.bytes.len())
+        .sum();
+    assert!(files(&handles[0]).private[0].bytes.object().is_none());
+    subtasks.stores.clear();
+
+    let before = counted.counts();
+    faulty.fail_all(Call::Next, Fault::Hang);
+    let mut store = subtasks.open(0, 1);
+    let range = files(&handles[0]).range;
+    let cx = RestoreContext {
+        storage: Arc::clone(&subtasks.storage),
+        executor: Arc::new(InlineExecutor),
+    };
+    let mut restoring = store.native().unwrap().restore(&handles, range, &cx);
+    assert!(poll_until(&mut restoring, || faulty.hanging() == 3).is_none());
+    assert!(poll_once(&mut restoring).is_none());
+    assert_eq!(
+        (faulty.hanging(), counted.counts().opens - before.opens),
+        (3, 3)
+    );
+    // Each gets its first bytes, and breaks off then.
+    for nth in 1..=3 {
+        faulty.fail_nth_of(Call::Next, nth, Fault::Fail(ErrorKind::Retryable));
+    }
+    faulty.release();
+    block_on(restoring).unwrap();
+    let after = counted.counts();
+    assert_eq!(after.range_reads - before.range_reads, 3);
+    assert_eq!(after.open_readers, 0);
+    // What was there is not fetched again.
+    let read = after.bytes_read - before.bytes_read;
+    assert!(read <= of_files + 3 * 1009, "{read} of {of_files}");
+    assert_eq!(store.restored().unwrap().fetched_bytes, of_files);
+    subtasks.stores.push(store);
+    assert!(subtasks.contents() == model);
+}
+
+#[test]
+fn k_253_a_restore_that_is_given_up_leaves_nothing_though_its_work_goes_on() {
+    let mut case = case();
+    let faulty = FaultyStorage::new(Arc::new(case.memory.clone()));
+    case.subtasks.storage = Arc::new(faulty.clone());
+    let handles = case.handles.clone();
+    case.subtasks.stores.clear();
+    let executor = ManualExecutor::new();
+    // Turns of work that are done before it is given up: the folder is made, files are begun, written and named.
+    for turns in 0..40 {
+        let cx = RestoreContext {
+            storage: Arc::clone(&case.subtasks.storage),
+            executor: Arc::new(executor.clone()),
+        };
+        let mut store = case.subtasks.open(0, 1);
+        let range = KeyGroupRange::new(KeyGroup(0), KeyGroup(15));
+        let before = std::fs::read_dir(store.folder()).unwrap().count();
+        let mut restoring = store.native().unwrap().restore(&handles, range, &cx);
+        for turn in 0..turns {
+            assert!(poll_once(&mut restoring).is_none(), "turn {turn}");
+            assert!(executor.run_one());
+        }
+        assert!(poll_once(&mut restoring).is_none());
+        assert!(executor.waiting() > 0, "turn {turns}");
+        drop(restoring);
+        if turns % 2 == 0 {
+            // The store is used again, or asked to restore once more.
+            executor.run_all();
+            let names = || std::fs::read_dir(store.folder()).unwrap();
+            let left = names().filter(|entry| {
+                let name = entry.as_ref().unwrap().file_name();
+                name.to_str().unwrap().starts_with("db-") && turns > 0
+            });
+            assert_eq!(left.count(), 0, "turn {turns}");
+            assert!(names().count() <= before + 1);
+        }
+        drop(store);
+        executor.run_all();
+        assert_eq!(std::fs::read_dir(case._dir.path()).unwrap().count(), 0);
+    }
+    case.subtasks.restore(&handles, 1).unwrap();
+    assert!(case.subtasks.contents() == case.model);
 }
