@@ -1,7 +1,6 @@
 //! Time-to-live through compaction: what is expired goes from the disk, and nothing else does.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,9 +82,19 @@ impl World {
     }
 
     fn start(&self, handles: &[KeyedHandle]) -> Run {
+        self.start_with(&RocksDbBackend::new(), &[], handles)
+    }
+
+    fn start_with(
+        &self,
+        backend: &RocksDbBackend,
+        options: &[(&str, &str)],
+        handles: &[KeyedHandle],
+    ) -> Run {
         let max = MaxParallelism::new(16).unwrap();
         let range = KeyGroupRange::new(KeyGroup(0), KeyGroup(15));
-        let store = open(self.dir.path(), Arc::<ManualClock>::clone(&self.clock));
+        let clock = Arc::<ManualClock>::clone(&self.clock);
+        let store = open(backend, self.dir.path(), clock, options);
         let store = Watched(Rc::new(RefCell::new(store)));
         let backend = KeyedBackend::Bytes(Box::new(store.clone()));
         let cx = KeyedContext::new(max, range, Arc::<ManualClock>::clone(&self.clock), 7);
@@ -99,7 +108,15 @@ impl World {
     }
 }
 
-fn open(local_dir: &Path, clock: Arc<ManualClock>) -> RocksDbStore {
+fn open(
+    backend: &RocksDbBackend,
+    local_dir: &Path,
+    clock: Arc<ManualClock>,
+    options: &[(&str, &str)],
+) -> RocksDbStore {
+    let often = ("compaction.filter.query-time-after-num-entries", "7");
+    let options = options.iter().chain([&often]);
+    let pair = |(key, text): &(&str, &str)| ((*key).to_owned(), (*text).to_owned());
     let cx = BackendContext {
         job: JobId::new("job").unwrap(),
         operator: OperatorUid::new("op").unwrap(),
@@ -111,12 +128,9 @@ fn open(local_dir: &Path, clock: Arc<ManualClock>) -> RocksDbStore {
         range: KeyGroupRange::new(KeyGroup(0), KeyGroup(15)),
         local_dir: local_dir.to_owned(),
         clock,
-        options: BTreeMap::from([(
-            "compaction.filter.query-time-after-num-entries".to_owned(),
-            "7".to_owned(),
-        )]),
+        options: options.map(pair).collect(),
     };
-    RocksDbBackend::new().open(&cx).unwrap()
+    backend.open(&cx).unwrap()
 }
 
 impl Run {
@@ -225,6 +239,48 @@ fn k_198_compaction_removes_what_is_expired_and_keeps_the_rest() {
         ["value", "list", "map"].map(|state| run.stored(state)),
         [0, 0, 0]
     );
+}
+
+#[test]
+fn files_that_nobody_touches_lose_what_is_expired_when_their_period_is_over() {
+    let world = World::new();
+    // RocksDB looks every ten minutes whether the period of a file is over, or as often as it keeps statistics.
+    let backend = RocksDbBackend::new().with_options(|options, state| {
+        if state.is_none() {
+            options.set_stats_persist_period_sec(1);
+        }
+    });
+    let start = |period: &str| {
+        let period = [("compaction.filter.periodic-compaction-time", period)];
+        let mut run = world.start_with(&backend, &period, &[]);
+        let timed = StateOptions::new("timed").ttl(ttl(DAY));
+        let timed: ValueState<String> = run.states.value(timed).unwrap();
+        let plain: ValueState<String> = run.states.value("plain").unwrap();
+        run.set(timed, 0..1_000);
+        run.set(plain, 0..1_000);
+        // To the last level, where no other compaction has a reason to come by.
+        run.compact();
+        let bytes = ["timed", "plain"].map(|state| run.bytes(state));
+        assert!(bytes.iter().all(|&bytes| bytes > 10_000), "{bytes:?}");
+        (run, bytes)
+    };
+    // The periods are those of the computer's clock, the time to live is that of the job's.
+    let (short, before) = start("1 s");
+    let (long, before_long) = start("1 d");
+    world.clock.advance(DAY.as_millis() as i64);
+    for turn in 0.. {
+        let now = short.bytes("timed");
+        if now == 0 {
+            break;
+        }
+        assert!(turn < 6_000, "{now} bytes are still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(short.stored("timed"), 0);
+    assert_eq!(short.bytes("plain"), before[1], "nothing of it expires");
+    let bytes = ["timed", "plain"].map(|state| long.bytes(state));
+    assert_eq!(bytes, before_long, "its period is not over");
+    assert_eq!(long.stored("timed"), 1_000);
 }
 
 #[test]
