@@ -1,7 +1,11 @@
 //! The job `flights`, killed by SIGKILL at random points of every phase, ends with the rows of a run that was never killed.
 //!
 //! `HOLDFAST_SEED` repeats a run, `HOLDFAST_KILLS` asks for more kills.
-#![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a failure here fails the test, and shows its seed"
+)]
 
 mod support;
 
@@ -32,15 +36,26 @@ enum Blow {
     After(u32),
 }
 
-/// One job, killed some times and then left to finish.
+/// Backends that jobs are killed over.
+const BACKENDS: &[&str] = &[
+    "hashmap",
+    "fs",
+    "reference",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb",
+];
+
 /// A number from 1 on.
 fn one_to(random: &mut Random, most: usize) -> u32 {
     u32::try_from(random.below(most)).unwrap() + 1
 }
 
+/// One job, killed some times and then left to finish.
 struct Trial {
     seed: u64,
     backend: &'static str,
+    /// Whether checkpoints write only what earlier ones lack, where the backend asks.
+    incremental: bool,
     /// Whether copies are kept on local disk and used.
     local: bool,
     blows: Vec<Blow>,
@@ -48,7 +63,7 @@ struct Trial {
 
 impl Trial {
     /// Trials take turns through the phases, so that each of them comes often enough; the rest is chance.
-    fn new(number: u64, seed: u64) -> Self {
+    fn new(number: u64, seed: u64, backends: &[&'static str]) -> Self {
         let mut random = Random::new(seed);
         let first = match number % 7 {
             6 => Blow::BeforeFirstCheckpoint,
@@ -66,10 +81,11 @@ impl Trial {
             6 => Blow::BeforeFirstCheckpoint,
             _ => Blow::After(one_to(&mut random, 40)),
         };
-        let backend = *random.one_of(&["hashmap", "fs", "reference"]);
+        let backend = *random.one_of(backends);
         Self {
             seed,
             backend,
+            incremental: random.below(2) == 0,
             local: number.is_multiple_of(2),
             blows: vec![first, second],
         }
@@ -83,6 +99,9 @@ impl Trial {
         let copies = folder.path().join("copies");
         let dirs = format!("execution.checkpointing.local-backup.dirs={}", arg(&copies));
         let local = format!("execution.state-recovery.from-local={}", self.local);
+        let incremental = format!("execution.checkpointing.incremental={}", self.incremental);
+        let databases = folder.path().join("databases");
+        let localdir = format!("state.backend.rocksdb.localdir={}", arg(&databases));
         let mut hits = Vec::new();
         let mut any_checkpoint = false;
         let mut from_copies = 0;
@@ -123,6 +142,10 @@ impl Trial {
                 &dirs,
                 "-D",
                 &local,
+                "-D",
+                &incremental,
+                "-D",
+                &localdir,
                 "--failpoint",
                 &strike,
             ]);
@@ -165,8 +188,11 @@ impl Trial {
             expected.len()
         );
         // It has finished: none is left of all that died.
-        let left = std::fs::read_dir(&copies).map_or(0, Iterator::count);
-        assert_eq!(left, 0, "seed {}, hit {hits:?}", self.seed);
+        for folder in [&copies, &databases] {
+            let left = std::fs::read_dir(folder).map_or(0, Iterator::count);
+            assert_eq!(left, 0, "seed {}, hit {hits:?}: {folder:?}", self.seed);
+        }
+        assert_eq!(databases.exists(), self.backend == "rocksdb");
         (hits, from_copies)
     }
 }
@@ -199,13 +225,27 @@ fn killed_after(mut worker: Worker, events: u32, any_checkpoint: &mut bool) -> b
 
 #[test]
 fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
-    let from_environment = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    let seed = from_environment("HOLDFAST_SEED").unwrap_or(20_130_101);
     let wanted = from_environment("HOLDFAST_KILLS").unwrap_or(50);
+    let from_copies = kill(BACKENDS, wanted, 3);
+    assert!(from_copies > 0 || wanted < 50);
+}
+
+/// As above with all the kills over RocksDB, of which the choice among backends leaves few.
+#[cfg(feature = "rocksdb")]
+#[test]
+fn kills_over_rocksdb_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
+    let wanted = from_environment("HOLDFAST_KILLS").unwrap_or(12);
+    kill(&["rocksdb"], wanted, 1);
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    text.parse().ok()
+}
+
+/// Kills jobs until there are so many kills, so often in each phase at the least; returns how often a run began from copies alone.
+fn kill(backends: &[&'static str], wanted: u64, least: u64) -> u64 {
+    let seed = from_environment("HOLDFAST_SEED").unwrap_or(20_130_101);
     println!("HOLDFAST_SEED={seed}");
     let folder = tempfile::tempdir().unwrap();
     let input = every_nth_flight(folder.path(), 9);
@@ -217,7 +257,7 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
     let from_copies = AtomicU64::new(0);
     let enough = || {
         let hits = hits.lock().unwrap();
-        let often = |phase: &&str| hits.get(phase).copied().unwrap_or(0) >= 3;
+        let often = |phase: &&str| hits.get(phase).copied().unwrap_or(0) >= least;
         hits.values().sum::<u64>() >= wanted && PHASES.iter().chain(&[BEFORE_FIRST]).all(often)
     };
     let work = || {
@@ -228,8 +268,8 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
                 "some phase is never reached: {:?}",
                 hits.lock().unwrap()
             );
-            let trial = Trial::new(number, seed.wrapping_add(number.wrapping_mul(0x9E37_79B9)));
-            let (hit_at, alone) = trial.run(&input, &expected);
+            let seed = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9));
+            let (hit_at, alone) = Trial::new(number, seed, backends).run(&input, &expected);
             from_copies.fetch_add(alone, Ordering::Relaxed);
             for hit in hit_at {
                 *hits.lock().unwrap().entry(hit).or_default() += 1;
@@ -251,12 +291,12 @@ fn fifty_kills_at_random_points_of_every_phase_leave_no_trace_in_the_rows() {
         .for_each(|(phase, times)| println!("  {times:>3} {phase}"));
     let from_copies = from_copies.into_inner();
     println!("{from_copies} times gone on from copies on local disk alone");
-    assert!(from_copies > 0 || wanted < 50);
+    from_copies
 }
 
 #[test]
 fn the_demo_ends_identical_on_every_backend() {
-    for backend in ["hashmap", "fs", "reference"] {
+    for backend in BACKENDS {
         let output = run(&["demo", "--rate", "7000", "--backend", backend]);
         let told = text(&output.stdout);
         assert!(output.status.success(), "{told}{}", text(&output.stderr));

@@ -15,6 +15,20 @@ const BACKENDS: &[&str] = &[
     "rocksdb",
 ];
 
+const WHOLE: &str = "execution.checkpointing.incremental=false";
+const INCREMENTAL: &str = "execution.checkpointing.incremental=true";
+
+/// Backends, and whether their checkpoints are incremental where they can be told.
+const STARTS: &[(&str, &str)] = &[
+    ("hashmap", WHOLE),
+    ("fs", WHOLE),
+    ("reference", WHOLE),
+    #[cfg(feature = "rocksdb")]
+    ("rocksdb", WHOLE),
+    #[cfg(feature = "rocksdb")]
+    ("rocksdb", INCREMENTAL),
+];
+
 #[test]
 fn the_rows_of_january_are_those_that_counting_by_hand_gives() {
     let rows = rows_of(&january(), &[]);
@@ -69,6 +83,12 @@ fn january_is_the_same_when_restored_from_2_to_4_and_from_4_to_1_in_the_middle()
     same_across_rescaling(&january(), 6_000);
 }
 
+#[cfg(feature = "rocksdb")]
+#[test]
+fn january_is_the_same_when_killed_time_and_again_over_checkpoints_that_are_files() {
+    same_on_and_on(&january(), 6_000);
+}
+
 /// The flights of a whole year, which are not part of the project: `HOLDFAST_FLIGHTS` names the file.
 #[test]
 fn whole_year_is_the_same_at_every_parallelism_and_across_rescaling() {
@@ -78,6 +98,7 @@ fn whole_year_is_the_same_at_every_parallelism_and_across_rescaling() {
     };
     same_at_every_parallelism(&year);
     same_across_rescaling(&year, 150_000);
+    same_on_and_on(&year, 150_000);
 }
 
 fn same_at_every_parallelism(input: &Path) {
@@ -99,7 +120,7 @@ fn same_at_every_parallelism(input: &Path) {
 fn same_across_rescaling(input: &Path, rate: u32) {
     let expected = rows_of(input, &[]);
     let rate = rate.to_string();
-    for backend in BACKENDS {
+    for (backend, incremental) in STARTS {
         for (before, after) in [("2", "4"), ("4", "1")] {
             let folder = tempfile::tempdir().unwrap();
             let (output, checkpoints) =
@@ -113,6 +134,8 @@ fn same_across_rescaling(input: &Path, rate: u32) {
                 arg(&checkpoints),
                 "--backend",
                 backend,
+                "-D",
+                incremental,
             ];
             let slow = [
                 "--interval",
@@ -138,11 +161,71 @@ fn same_across_rescaling(input: &Path, rate: u32) {
             worker.finish();
             assert!(
                 rows(&output) == expected,
-                "{backend} from {before} to {after}"
+                "{backend} from {before} to {after}, {incremental}"
             );
         }
     }
 }
+
+/// Kills a job over RocksDB five times, at other parallelisms and at the same: each run restores by file what the one before has
+/// written, and writes what that lacks.
+#[cfg(feature = "rocksdb")]
+fn same_on_and_on(input: &Path, rate: u32) {
+    let expected = rows_of(input, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (output, checkpoints) = (path("out"), path("checkpoints"));
+    let localdir = format!("state.backend.rocksdb.localdir={}", arg(&path("local")));
+    let start = |parallelism: &str, rate: &str| {
+        Worker::start(&[
+            "--input",
+            arg(input),
+            "--output",
+            arg(&output),
+            "--checkpoints",
+            arg(&checkpoints),
+            "--backend",
+            "rocksdb",
+            "-D",
+            INCREMENTAL,
+            "-D",
+            &localdir,
+            // Files that end early, so that some lie within the key groups of a subtask and others reach across.
+            "-D",
+            "state.backend.rocksdb.compaction.level.target-file-size-base=64kb",
+            "--interval",
+            "50ms",
+            "--from",
+            "latest",
+            "--parallelism",
+            parallelism,
+            "--rate",
+            rate,
+        ])
+    };
+    let mut last = 0;
+    for parallelism in ["2", "3", "3", "1", "4"] {
+        let mut worker = start(parallelism, &rate.to_string());
+        if last > 0 {
+            let restored = worker.wait_for("running");
+            assert!(restored["restored"].as_u64().unwrap() > last, "{restored}");
+            last = restored["restored"].as_u64().unwrap();
+        }
+        worker.wait_past_checkpoint();
+        worker.wait_past_checkpoint();
+        worker.kill();
+        last = last.max(1);
+        assert!(rows(&output).len() < expected.len());
+        // The killed process could not remove it.
+        assert!(std::fs::read_dir(path("local")).unwrap().count() > 0);
+    }
+    start("2", "1000000").finish();
+    assert!(rows(&output) == expected);
+    assert_eq!(std::fs::read_dir(path("local")).unwrap().count(), 0);
+}
+
+#[cfg(not(feature = "rocksdb"))]
+fn same_on_and_on(_: &Path, _: u32) {}
 
 /// Returns whether input was left where a run started from. What is left when the event is sent does not tell: it may all be read
 /// by then.

@@ -256,6 +256,61 @@ fn k_761_a_savepoint_is_left_alone_or_taken_over_as_the_command_line_says() {
     }
 }
 
+/// The files of a native savepoint are the database's; they are the savepoint's own, so that nothing is built upon them: the first
+/// checkpoint of the claimer holds everything, and the savepoint goes when that one is there.
+#[cfg(feature = "rocksdb")]
+#[test]
+fn k_761_ic_13_a_claimed_native_savepoint_over_rocksdb_goes_when_the_first_checkpoint_is_there() {
+    for (before, after) in [("2", "2"), ("2", "3"), ("3", "1")] {
+        let place = Place::new();
+        let localdir = place.path("databases");
+        let options = format!("state.backend.rocksdb.localdir={}", arg(&localdir));
+        let common = [
+            "--backend",
+            "rocksdb",
+            "-D",
+            "execution.checkpointing.incremental=true",
+            "-D",
+            &options,
+            "-D",
+            "execution.checkpointing.data-inline-threshold=0",
+        ];
+        let start = |more: &[&str]| -> Worker { place.start(&[&common[..], more].concat()) };
+        let mut worker = start(&["--parallelism", before]);
+        worker.wait_past_checkpoint();
+        let target = place.path("savepoints");
+        let stop = ["stop", "--format", "native", "--target", arg(&target)];
+        let (told, _) = ask(&stop);
+        worker.finish();
+        let savepoint = Path::new(told.trim_end());
+        let objects = names(savepoint).len();
+        assert!(objects > 2, "{:?}", names(savepoint));
+
+        let from = ["--from", told.trim_end(), "--claim-mode", "claim"];
+        let mut worker = start(&[&from[..], &["--parallelism", after]].concat());
+        let first = worker.wait_for("completed");
+        support::wait_until("the savepoint is gone", || !savepoint.exists());
+        // Later ones build upon it, and need nothing of the savepoint.
+        worker.wait_past_checkpoint();
+        worker.kill();
+        ask(&["verify", arg(&place.path("checkpoints"))]);
+        let mut worker = start(&[
+            "--from",
+            "latest",
+            "--parallelism",
+            before,
+            "--rate",
+            "9000",
+        ]);
+        let restored = worker.wait_for("running");
+        let first = first["checkpoint"].as_u64().unwrap();
+        assert!(restored["restored"].as_u64().unwrap() > first, "{restored}");
+        worker.finish();
+        place.check_rows();
+        assert!(names(&target).is_empty() && names(&localdir).is_empty());
+    }
+}
+
 #[test]
 fn a_drained_job_gives_the_rows_of_what_it_has_read_and_goes_on_with_the_rest() {
     let place = Place::new();

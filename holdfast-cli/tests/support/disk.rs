@@ -29,10 +29,10 @@ pub(crate) enum Full {
 }
 
 impl Disk {
-    /// Makes one, mounted if that is wanted and can be.
-    pub(crate) fn new(mounted: bool) -> Self {
+    /// Makes one of some megabytes, mounted if that is wanted and can be.
+    pub(crate) fn new(mounted: bool, megabytes: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let keeper = mounted.then(|| keeper(folder.path())).flatten();
+        let keeper = mounted.then(|| keeper(folder.path(), megabytes)).flatten();
         Self { folder, keeper }
     }
 
@@ -52,13 +52,29 @@ impl Disk {
 
     /// The folder as this process sees it.
     fn seen(&self) -> PathBuf {
+        self.seen_at(self.folder.path())
+    }
+
+    /// A folder of the job's, on this disk or not, as this process sees it.
+    fn seen_at(&self, folder: &Path) -> PathBuf {
         match &self.keeper {
             Some(keeper) => {
-                let inside = self.folder.path().strip_prefix("/").unwrap();
+                let inside = folder.strip_prefix("/").unwrap();
                 Path::new(&format!("/proc/{}/root", keeper.id())).join(inside)
             }
-            None => self.folder.path().to_owned(),
+            None => folder.to_owned(),
         }
+    }
+
+    /// The names in a folder of the job's, none if it is not there.
+    pub(crate) fn names(&self, folder: &Path) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.seen_at(folder)) else {
+            return Vec::new();
+        };
+        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        entries
+            .map(|entry| name(entry).into_string().unwrap())
+            .collect()
     }
 
     /// Describes a run of the program on this disk.
@@ -132,8 +148,8 @@ impl Full {
 }
 
 /// Mounts a small file system that only this process and those that it starts into its namespace see.
-fn keeper(folder: &Path) -> Option<Child> {
-    let script = "mount -t tmpfs -o size=6m tmpfs \"$1\" && echo mounted && exec cat";
+fn keeper(folder: &Path, megabytes: u32) -> Option<Child> {
+    let script = "mount -t tmpfs -o \"size=$2m\" tmpfs \"$1\" && echo mounted && exec cat";
     let mut keeper = Command::new("unshare")
         .args([
             "--user",
@@ -145,6 +161,7 @@ fn keeper(folder: &Path) -> Option<Child> {
             "sh",
         ])
         .arg(folder)
+        .arg(megabytes.to_string())
         // It ends when this process does.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
