@@ -58,7 +58,10 @@ fn a_report_tells_state_history_and_costs() {
         }
     });
     let job = wordcount(&lines(6000), 2, &Ledger::new());
-    let outcome = driver.run(&job, &settings(10), parts).unwrap();
+    let mut settings = settings(10);
+    assert_eq!(settings.history, 10, "Flink's default");
+    settings.history = 7;
+    let outcome = driver.run(&job, &settings, parts).unwrap();
     let reports: Vec<_> = replies
         .lock()
         .unwrap()
@@ -70,7 +73,7 @@ fn a_report_tells_state_history_and_costs() {
     assert_eq!((first.completed, first.history.len(), first.run), (0, 0, 0));
     assert!(outcome.checkpoints > 12, "{}", outcome.checkpoints);
     assert!(last.completed > 10);
-    assert_eq!(last.history.len(), 10);
+    assert_eq!(last.history.len(), 7);
     let newest = last.last_completed.as_ref().unwrap();
     assert_eq!(newest.id, CheckpointId(last.completed));
     assert!(newest.failure().is_none());

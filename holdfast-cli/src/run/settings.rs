@@ -47,6 +47,7 @@ impl Settings {
         execution.mode = checkpoints.mode;
         execution.checkpointing = checkpoints.coordinator().normalised()?;
         execution.without_in_flight = checkpoints.without_in_flight;
+        execution.history = checkpoints.history;
         execution.local_copies = local_copies(&configuration)?;
         execution.object_cache = backend.object_cache();
         execution.backend_options = backend.options;
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn the_command_line_goes_before_the_file_and_the_file_before_defaults() {
         let file = config(
-            "execution.checkpointing.interval: 10 s\nexecution.checkpointing.dir: a\nparallelism.default: 3\n",
+            "execution.checkpointing.interval: 10 s\nexecution.checkpointing.dir: a\nparallelism.default: 3\nweb.checkpoints.history: 25\n",
         );
         let file = file.to_str().unwrap();
         let from_file = settings(&["--config", file]).unwrap();
@@ -274,6 +275,7 @@ mod tests {
             Retention::Never
         );
         assert_eq!(from_file.parallelism.parallelism, 3);
+        assert_eq!(from_file.execution.history, 25);
         let both =
             settings(&["--config", file, "--checkpoints", "b", "--parallelism", "2"]).unwrap();
         assert_eq!(

@@ -44,6 +44,8 @@ pub struct CheckpointSettings {
     pub aligned_timeout: Duration,
     /// The checkpoint that is restored without its records in flight.
     pub without_in_flight: Option<CheckpointId>,
+    /// Number of ended checkpoints whose statistics are kept.
+    pub history: u32,
     /// Where checkpoints go.
     pub storage: StorageSettings,
 }
@@ -64,6 +66,7 @@ impl Default for CheckpointSettings {
             unaligned: false,
             aligned_timeout: Duration::ZERO,
             without_in_flight: None,
+            history: 10,
             storage: StorageSettings::default(),
         }
     }
@@ -123,6 +126,9 @@ impl CheckpointSettings {
                 .duration(&options::ALIGNED_TIMEOUT)
                 .unwrap_or(default.aligned_timeout),
             without_in_flight: without_in_flight.map(CheckpointId),
+            history: configuration
+                .count(&options::CHECKPOINT_HISTORY)
+                .unwrap_or(default.history),
             storage: StorageSettings::from_configuration(configuration)?,
         })
     }

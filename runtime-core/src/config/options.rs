@@ -112,7 +112,7 @@ options! {
         "Local folders for copies, used in turn; unset is the folder for files of the process.";
     FILE_MERGING: DefaultOnly "execution.checkpointing.file-merging.enabled" ("state.checkpoints.file-merging.enabled") ValueKind::Bool, Some("false"),
         "Whether small files are packed into larger ones.";
-    CHECKPOINT_HISTORY: DefaultOnly "web.checkpoints.history" () count(1), Some("10"),
+    CHECKPOINT_HISTORY: Offered "web.checkpoints.history" () count(1), Some("10"),
         "Number of checkpoints whose statistics are kept.";
 
     RECOVERY_PATH: Offered "execution.state-recovery.path" ("execution.savepoint.path") ValueKind::Text, None,

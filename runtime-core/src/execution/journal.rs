@@ -6,9 +6,6 @@ use state_api::{Attempt, CheckpointId, JobId};
 use super::{CheckpointRecord, JobReport, JobState, RestoredFrom, SubtaskRecord};
 use crate::coordinator::{CheckpointFailure, CheckpointKind, FailureReason, Outcome, TaskId};
 
-/// Ended checkpoints that are remembered, unless said otherwise: Flink's `web.checkpoints.history`.
-pub(super) const HISTORY: usize = 10;
-
 /// What a job remembers for those who ask how it stands.
 pub(super) struct Journal {
     pub(super) job: JobId,
@@ -21,7 +18,9 @@ pub(super) struct Journal {
     aborted: BTreeMap<FailureReason, u64>,
     /// What subtasks contributed to checkpoints that have not ended.
     acked: BTreeMap<CheckpointId, BTreeMap<TaskId, SubtaskRecord>>,
+    /// The last ones that ended, as many as are to be kept.
     history: VecDeque<Arc<CheckpointRecord>>,
+    kept: usize,
     last_completed: Option<Arc<CheckpointRecord>>,
     last_savepoint: Option<Arc<CheckpointRecord>>,
     last_failed: Option<Arc<CheckpointRecord>>,
@@ -40,7 +39,8 @@ pub(super) struct Ending {
 }
 
 impl Journal {
-    pub(super) fn new(job: JobId, now_ms: i64) -> Self {
+    /// Creates a journal that keeps the statistics of so many ended checkpoints, of one at least.
+    pub(super) fn new(job: JobId, now_ms: i64, kept: u32) -> Self {
         Self {
             job,
             state: JobState::Starting,
@@ -52,6 +52,7 @@ impl Journal {
             aborted: BTreeMap::new(),
             acked: BTreeMap::new(),
             history: VecDeque::new(),
+            kept: usize::try_from(kept).unwrap_or(usize::MAX).max(1),
             last_completed: None,
             last_savepoint: None,
             last_failed: None,
@@ -100,7 +101,7 @@ impl Journal {
             }
         }
         self.history.push_back(record);
-        if self.history.len() > HISTORY {
+        if self.history.len() > self.kept {
             self.history.pop_front();
         }
     }

@@ -97,6 +97,7 @@ impl Master<'_> {
         let journal = Rc::new(RefCell::new(Journal::new(
             self.settings.job_id.clone(),
             self.parts.clock.now_ms(),
+            self.settings.history,
         )));
         let (attempt, storage, mut coordination, initial) = self.prepare(&journal).await?;
         if let Some(coordination) = &mut coordination {

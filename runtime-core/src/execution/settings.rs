@@ -6,7 +6,7 @@ use checkpoint_storage::LocalCopyOptions;
 use state_api::{BackendFactory, CheckpointId, Clock, JobId, ObjectCacheBudget, Result};
 
 use super::{CheckpointStore, Failpoints, JobEvents, NoEvents};
-use crate::config::{CheckpointMode, ClaimMode};
+use crate::config::{CheckpointMode, CheckpointSettings, ClaimMode};
 use crate::coordinator::{CoordinatorConfig, JobStatus};
 use crate::restart::RestartStrategy;
 
@@ -31,6 +31,8 @@ pub struct ExecutionSettings {
     pub mode: CheckpointMode,
     /// When checkpoints are taken, and how many are kept.
     pub checkpointing: CoordinatorConfig,
+    /// Number of ended checkpoints whose statistics are kept, at least 1.
+    pub history: u32,
     /// What follows a failure.
     pub restart: RestartStrategy,
     /// What the first run starts from.
@@ -67,6 +69,7 @@ impl ExecutionSettings {
             job_id: JobId::new(job_id)?,
             mode: CheckpointMode::default(),
             checkpointing: CoordinatorConfig::default(),
+            history: CheckpointSettings::default().history,
             restart: RestartStrategy::None,
             restore: RestoreFrom::default(),
             claim: ClaimMode::default(),
