@@ -111,7 +111,7 @@ pub(crate) async fn check_object(
 
 /// Starts to read a sealed object that must be there in its full length.
 pub(crate) async fn open_sealed(root: &StoreRoot, object: &ObjectHandle) -> Result<WholeReader> {
-    match WholeReader::open(root, object.path.as_str()).await {
+    match root.open_sealed(object.path.as_str()).await {
         Ok(reader) if reader.plain_len() != object.len => {
             Err(wrong_len(object, reader.plain_len()))
         }

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::future::Future;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::metadata::{
 };
 use crate::names::UuidSource;
 use crate::publish::{ConditionalPublish, Content, LocalPublish, MemoryPublish, Publish};
-use crate::remote::{self, Requests, StoreAccess};
+use crate::remote::{self, Patience, Requests, StoreAccess};
 use crate::sealed::{IndexCache, Sealing, WholeReader, is_sealed};
 use crate::store::{
     EntropyPath, EntropyPublish, EntropyStore, Held, Lease, LocalStore, MemoryStore, ObjectStore,
@@ -29,6 +30,7 @@ pub struct StoreRoot {
     prefix: Arc<str>,
     url: Arc<str>,
     requests: Option<Requests>,
+    patience: Option<Patience>,
     sealing: Arc<Sealing>,
     sealed: Arc<IndexCache>,
     signer: Option<Arc<dyn MetadataSigner>>,
@@ -44,6 +46,7 @@ impl StoreRoot {
             prefix: "".into(),
             url: url.trim_end_matches('/').into(),
             requests: None,
+            patience: None,
             sealing: Arc::default(),
             sealed: Arc::default(),
             signer: None,
@@ -78,27 +81,34 @@ impl StoreRoot {
         self.signer.as_deref()
     }
 
-    /// Returns the length of an object as its handle has it, or `None` if there is no such object.
+    /// Returns the length of an object that must be there as its handle has it, or `None` if there is no such object.
     pub(crate) async fn plain_len(&self, path: &str) -> Result<Option<u64>> {
+        let found = |found: &Result<Option<u64>>| !matches!(found, Ok(None));
         if is_sealed(path) {
-            return self.sealed.len(self, path).await;
+            return self.insist(|| self.sealed.len(self, path), found).await;
         }
-        self.len(path).await
+        self.insist(|| self.len(path), found).await
     }
 
     /// As [`StoreRoot::plain_len`], asked of the store and not of what is remembered.
     pub(crate) async fn fresh_len(&self, path: &str) -> Result<Option<u64>> {
-        if is_sealed(path) {
-            return match WholeReader::open(self, path).await {
-                Ok(reader) => Ok(Some(reader.plain_len())),
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-                Err(e) => Err(e),
-            };
+        if !is_sealed(path) {
+            return self.plain_len(path).await;
         }
-        self.len(path).await
+        match self.open_sealed(path).await {
+            Ok(reader) => Ok(Some(reader.plain_len())),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
-    /// Reads a part of an object as its handle has it.
+    /// Starts to read a sealed object that must be there.
+    pub(crate) async fn open_sealed(&self, path: &str) -> Result<WholeReader> {
+        self.insist(|| WholeReader::open(self, path), is_there)
+            .await
+    }
+
+    /// Reads a part of an object that must be there as its handle has it.
     pub(crate) async fn read_plain(
         &self,
         path: &str,
@@ -106,9 +116,36 @@ impl StoreRoot {
         plain_len: u64,
     ) -> Result<Bytes> {
         if is_sealed(path) {
-            return self.sealed.read(self, path, range, plain_len).await;
+            let read = || self.sealed.read(self, path, range.clone(), plain_len);
+            return self.insist(read, is_there).await;
         }
-        self.read(path, range).await
+        let read = || self.read(path, range.clone());
+        self.insist(read, is_there).await
+    }
+
+    /// Asks for what must be there until it is found, or the store has said often enough that it isn't.
+    async fn insist<T, F: Future<Output = Result<T>>>(
+        &self,
+        ask: impl Fn() -> F,
+        found: impl Fn(&Result<T>) -> bool,
+    ) -> Result<T> {
+        let mut looks = 1;
+        loop {
+            let answer = ask().await;
+            match &self.patience {
+                Some(patience) if !found(&answer) && patience.waits(looks).await => looks += 1,
+                _ => return answer,
+            }
+        }
+    }
+
+    /// Sets how the store is asked again for objects that must be there.
+    #[cfg(feature = "http")]
+    pub(crate) fn with_patience(self, patience: Patience) -> Self {
+        Self {
+            patience: Some(patience),
+            ..self
+        }
     }
 
     /// Sets where the requests to the store are counted.
@@ -393,6 +430,11 @@ impl fmt::Debug for StoreRoot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StoreRoot({})", self.url)
     }
+}
+
+/// Returns whether an object was there, be it whole or not.
+fn is_there<T>(answer: &Result<T>) -> bool {
+    !matches!(answer, Err(e) if e.kind() == ErrorKind::NotFound)
 }
 
 /// Where a URL points.

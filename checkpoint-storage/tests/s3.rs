@@ -432,6 +432,17 @@ fn reads_that_are_torn_short_flipped_or_missing_are_repaired_or_named() {
         ErrorKind::Corrupt,
         "an object that was there after it was written is missing"
     );
+    // A store that forgets for a moment what it has taken is asked again, by readers of parts, of streams and of lengths.
+    server.judge(times(2, reads, S3Fault::Forget));
+    assert!(runtime.block_on(read(&root, &handle)).unwrap() == body);
+    let storage = storage(&root, StreamOptions::default());
+    server.judge(times(2, reads, S3Fault::Forget));
+    let mut reader = runtime.block_on(storage.open(object(&handle))).unwrap();
+    let first = runtime.block_on(reader.next()).unwrap().unwrap();
+    assert!(first == body);
+    let heads = |request: &S3Request| request.method == "HEAD";
+    server.judge(times(2, heads, S3Fault::Forget));
+    runtime.block_on(storage.open(object(&handle))).unwrap();
 }
 
 #[test]

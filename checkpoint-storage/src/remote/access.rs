@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -142,6 +142,12 @@ impl Pacing {
     /// Returns nanoseconds since an arbitrary fixed moment.
     pub(crate) fn now_ns(&self) -> u64 {
         self.clock.monotonic_ns()
+    }
+
+    /// Returns the wall-clock time.
+    pub(crate) fn now(&self) -> SystemTime {
+        let since_epoch = u64::try_from(self.clock.now_ms()).unwrap_or(0);
+        SystemTime::UNIX_EPOCH + Duration::from_millis(since_epoch)
     }
 
     /// Returns a fraction from 0 to 1, 1 excluded.

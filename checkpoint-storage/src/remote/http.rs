@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use opendal::layers::{ConcurrentLimitLayer, RetryLayer, TimeoutLayer};
 use opendal::{
@@ -13,7 +13,7 @@ use crate::publish::ConditionalPublish;
 use crate::remote::pace::{LONGEST_WISH, Pace};
 use crate::remote::secrets::Secrets;
 use crate::remote::services::Place;
-use crate::remote::{Pacing, RequestPolicy, Requests, StoreAccess};
+use crate::remote::{Pacing, Patience, RequestPolicy, Requests, StoreAccess};
 use crate::root::StoreRoot;
 use crate::store::{OpendalStore, Uploads};
 
@@ -87,7 +87,9 @@ pub(super) fn open_http<B: Builder>(
     .with_parts(policy.part_len, policy.concurrent_parts)
     .with_secrets(secrets)
     .with_uploads(uploads);
-    Ok(StoreRoot::new(Arc::new(objects), Arc::new(publish), &place.url).with_requests(requests))
+    let patience = Patience::new(policy, access.pacing().clone());
+    let root = StoreRoot::new(Arc::new(objects), Arc::new(publish), &place.url);
+    Ok(root.with_requests(requests).with_patience(patience))
 }
 
 /// Bounds what has no timeout of its own, such as reading a body, by a time in which a request may also be held back and queue.
@@ -156,7 +158,8 @@ impl HttpTransport for PacedTransport {
         );
         if throttled {
             self.requests.count_throttled();
-            self.pace.slow_down(retry_after(response.headers()));
+            self.pace
+                .slow_down(retry_after(response.headers(), self.pace.now()));
         } else {
             self.pace.go_on();
         }
@@ -164,8 +167,45 @@ impl HttpTransport for PacedTransport {
     }
 }
 
-/// Returns the seconds that a store asks to wait; a date is not understood and counts as none.
-fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
-    seconds.trim().parse().ok().map(Duration::from_secs)
+/// Returns the time that a store asks to wait, in seconds or until a date; what is neither counts as none.
+fn retry_after(headers: &http::HeaderMap, now: SystemTime) -> Option<Duration> {
+    let wish = headers
+        .get(http::header::RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim();
+    match wish.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        // A date that is over asks for nothing.
+        Err(_) => httpdate::parse_http_date(wish)
+            .ok()?
+            .duration_since(now)
+            .ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_names_seconds_or_a_date_to_wait_until() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        for (wish, seconds) in [
+            ("120", Some(120)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:50:00 GMT", Some(23)),
+            ("Sunday, 06-Nov-94 08:50:00 GMT", Some(23)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", None),
+            ("-1", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(http::header::RETRY_AFTER, wish.parse().unwrap());
+            let asked = retry_after(&headers, now);
+            assert_eq!(asked, seconds.map(Duration::from_secs), "{wish:?}");
+        }
+        assert_eq!(retry_after(&http::HeaderMap::new(), now), None);
+    }
 }

@@ -11,6 +11,7 @@ mod http;
 mod options;
 #[cfg(feature = "http")]
 mod pace;
+mod patience;
 mod policy;
 mod requests;
 #[cfg(feature = "s3")]
@@ -20,6 +21,7 @@ mod services;
 
 pub use access::{Pacing, StoreAccess};
 pub use options::{STORE_OPTIONS, StoreOption, StoreOptions};
+pub(crate) use patience::Patience;
 pub use policy::RequestPolicy;
 pub use requests::{RequestCounts, Requests};
 pub(crate) use services::open;

@@ -1,5 +1,5 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::remote::{Pacing, RequestPolicy};
 
@@ -35,6 +35,11 @@ impl Pace {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the wall-clock time.
+    pub(crate) fn now(&self) -> SystemTime {
+        self.pacing.now()
     }
 
     /// Waits until a request may start.
