@@ -50,13 +50,13 @@ async fn subtask_of(
         return copier.subtask(subtask).await;
     }
     let part = source
-        .open_part(operator, subtask, Some(target.storage()))
+        .open_part(
+            operator,
+            subtask,
+            operator.max_parallelism.all_groups(),
+            Some(target.storage()),
+        )
         .await?;
-    let read = handles.iter().flat_map(KeyedHandle::parts);
-    source
-        .toolbox
-        .progress
-        .advance(read.map(state_api::StateHandle::len).sum());
     let keyed = part.handles.iter().cloned().map(KeyedHandle::KeyGroups);
     let snapshot = copier.around(&subtask.snapshot, keyed.collect()).await?;
     Ok(SubtaskMetadata {

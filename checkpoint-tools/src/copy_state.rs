@@ -40,7 +40,6 @@ impl<'a> Copier<'a> {
         let mut stream = self.target.storage().create(id, Scope::Exclusive);
         let mut reader = storage.open(object).await?;
         while let Some(bytes) = reader.next().await? {
-            self.source.toolbox.progress.advance(bytes.len() as u64);
             stream.write(bytes).await?;
         }
         let copy = stream.finish().await?;

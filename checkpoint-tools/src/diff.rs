@@ -223,14 +223,13 @@ async fn put_aside(source: &CheckpointSource, states: &[Both], spill: &mut Spill
         let mut seen = Seen::default();
         for subtask in &operator.subtasks {
             let read = async {
-                let part = source.open_part(operator, subtask, None).await?;
                 let range = operator.max_parallelism.all_groups();
+                let part = source.open_part(operator, subtask, range, None).await?;
                 let take = &mut |stored: StoredEntry<'_>| {
                     let column = number(&stored.state.name, None)?;
                     put(spill, column, stored.key, stored.value)
                 };
                 part.read(range, take).await?;
-                source.toolbox.progress.advance(part.total_bytes());
                 for handle in &subtask.snapshot.managed_operator {
                     for state in read_operator_states(handle, &**source.storage()).await? {
                         let column = number(&state.meta.name, Some(state.mode))?;
@@ -252,7 +251,6 @@ async fn put_aside(source: &CheckpointSource, states: &[Both], spill: &mut Spill
                             put(spill, column, &key, element)?;
                         }
                     }
-                    source.toolbox.progress.advance(handle.bytes.len());
                 }
                 Ok(())
             };

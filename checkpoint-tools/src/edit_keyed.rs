@@ -156,7 +156,7 @@ impl KeyedEdit {
         let groups = self.max.all_groups();
         for subtask in &operator.subtasks {
             let read = async {
-                let part = source.open_part(operator, subtask, None).await?;
+                let part = source.open_part(operator, subtask, groups, None).await?;
                 let take = &mut |stored: StoredEntry<'_>| match counts.get_mut(&*stored.state.name)
                 {
                     Some(count) => {
@@ -166,7 +166,6 @@ impl KeyedEdit {
                     None => self.old(&stored, &mut into),
                 };
                 part.read(groups, take).await?;
-                source.toolbox.progress.advance(part.total_bytes());
                 Ok(())
             };
             read.await.map_err(|e| place(e, operator, subtask))?;

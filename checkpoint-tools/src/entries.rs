@@ -170,7 +170,6 @@ impl CheckpointSource {
                     };
                     read.hand_over(self, handle, &mut seen_broadcast, take)
                         .await?;
-                    self.toolbox.progress.advance(handle.bytes.len());
                 }
                 if selection.has_raw() {
                     raw_parts(operator, subtask, take)?;
@@ -214,16 +213,10 @@ impl CheckpointSource {
         if !states.any(|state| selection.has_state(uid, &state.meta.name)) {
             return Ok(());
         }
-        let part = self.open_part(operator, subtask, None).await?;
+        let groups = operator.max_parallelism.all_groups();
+        let part = self.open_part(operator, subtask, groups, None).await?;
         let decoder = Decoder::new(operator.uid.clone(), subtask.index);
-        let progress = &self.toolbox.progress;
-        let mut sizes = part.sizes();
-        let mut last = None;
-        part.read(operator.max_parallelism.all_groups(), &mut |stored| {
-            if last != Some(stored.group) {
-                last = Some(stored.group);
-                progress.advance(sizes.next().map_or(0, |(_, bytes)| bytes));
-            }
+        part.read(groups, &mut |stored| {
             if !selection.has_state(uid, &stored.state.name) {
                 return Ok(());
             }

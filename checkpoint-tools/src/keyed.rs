@@ -76,14 +76,6 @@ impl KeyedPart {
         }
         Ok(())
     }
-
-    /// Returns the key groups that have bytes, with their number of bytes, over all streams.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = (KeyGroup, u64)> + '_ {
-        let extents = self.handles.iter().flat_map(|handle| handle.offsets.iter());
-        extents
-            .filter(|(_, extent)| !extent.is_empty())
-            .map(|(group, extent)| (group, extent.len))
-    }
 }
 
 impl fmt::Debug for KeyedPart {

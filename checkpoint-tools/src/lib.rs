@@ -54,6 +54,7 @@ mod spill;
 mod store_format;
 mod table_head;
 mod target;
+mod watched;
 
 pub use bootstrap::{Bootstrap, NewOperator};
 pub use changes_format::ChangesFormat;

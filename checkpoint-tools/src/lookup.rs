@@ -126,7 +126,7 @@ impl CheckpointSource {
                 continue;
             }
             let read = async {
-                let part = self.open_part(operator, subtask, None).await?;
+                let part = self.open_part(operator, subtask, range, None).await?;
                 let decoder = Decoder::new(operator.uid.clone(), subtask.index);
                 part.read(range, &mut |stored| {
                     if stored.state.name != state.meta.name {
@@ -173,7 +173,9 @@ impl CheckpointSource {
             }
             let mut is_checked = false;
             let read = async {
-                let part = self.open_part(operator, subtask, None).await?;
+                let part = self
+                    .open_part(operator, subtask, max.all_groups(), None)
+                    .await?;
                 part.read(max.all_groups(), &mut |stored| {
                     if stored.state.name != state.meta.name {
                         return Ok(());

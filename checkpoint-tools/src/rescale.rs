@@ -190,7 +190,8 @@ async fn keyed(
     let mut into = Repartition::new(states, now, source.toolbox.scratch()?);
     for subtask in &operator.subtasks {
         let read = async {
-            let part = source.open_part(operator, subtask, None).await?;
+            let groups = operator.max_parallelism.all_groups();
+            let part = source.open_part(operator, subtask, groups, None).await?;
             let take = &mut |stored: StoredEntry<'_>| {
                 let parts = crate::decode::split_key(stored.state, stored.key)
                     .map_err(|e| e.with("state", &stored.state.name))?;
@@ -200,9 +201,7 @@ async fn keyed(
                 let column = column.ok_or_else(|| Error::bug("a state without a number"))?;
                 into.push(group, column, stored.key, stored.value)
             };
-            part.read(operator.max_parallelism.all_groups(), take)
-                .await?;
-            source.toolbox.progress.advance(part.total_bytes());
+            part.read(groups, take).await?;
             Ok(())
         };
         read.await.map_err(|e| place(e, operator, subtask))?;

@@ -7,7 +7,8 @@ use checkpoint_storage::{
     SubtaskMetadata, TokioExecutor,
 };
 use state_api::{
-    CheckpointStorage, Clock, Error, ErrorKind, KeyedHandle, Result, Subtask, SystemClock,
+    CheckpointStorage, Clock, Error, ErrorKind, KeyGroupRange, KeyedHandle, Result, Subtask,
+    SystemClock,
 };
 use tokio::runtime::Handle;
 
@@ -15,6 +16,7 @@ use crate::formats::{Conversion, Formats, NativePart};
 use crate::keyed::KeyedPart;
 use crate::progress::{Progress, Silent};
 use crate::scratch::Scratch;
+use crate::watched::WatchedStorage;
 
 /// What work on checkpoints needs of its surroundings.
 #[derive(Clone)]
@@ -84,10 +86,11 @@ impl CheckpointSource {
         roots: impl IntoIterator<Item = StoreRoot>,
         toolbox: Toolbox,
     ) -> Self {
-        let storage = found.storage(roots);
+        let storage = Arc::new(found.storage(roots));
+        let watched = WatchedStorage::new(storage, Arc::clone(&toolbox.progress));
         Self {
             found: Arc::new(found),
-            storage: SharedStorage(Arc::new(storage)),
+            storage: SharedStorage(Arc::new(watched)),
             toolbox,
         }
     }
@@ -146,16 +149,19 @@ impl CheckpointSource {
         operator: &OperatorMetadata,
         subtask: &SubtaskMetadata,
     ) -> Result<KeyedPart> {
-        self.open_part(operator, subtask, None)
+        let all = operator.max_parallelism.all_groups();
+        self.open_part(operator, subtask, all, None)
             .await
             .map_err(|e| place(e, operator, subtask))
     }
 
-    /// As [`keyed_part`](Self::keyed_part), what is converted being written to a storage that the caller names.
+    /// As [`keyed_part`](Self::keyed_part), with no more than some key groups being converted, and what is converted being
+    /// written to a storage that the caller names.
     pub(crate) async fn open_part(
         &self,
         operator: &OperatorMetadata,
         subtask: &SubtaskMetadata,
+        wanted: KeyGroupRange,
         to: Option<Arc<dyn CheckpointStorage>>,
     ) -> Result<KeyedPart> {
         let handles = &subtask.snapshot.managed_keyed;
@@ -174,7 +180,8 @@ impl CheckpointSource {
         let ranges = handles.iter().map(KeyedHandle::range);
         let range = ranges
             .reduce(crate::keyed::hull)
-            .unwrap_or(state_api::KeyGroupRange::EMPTY);
+            .unwrap_or(KeyGroupRange::EMPTY)
+            .intersect(wanted);
         let scratch = self.toolbox.scratch()?;
         let to = to.unwrap_or_else(|| scratch.storage());
         let conversion = Conversion {

@@ -8,14 +8,14 @@ mod support;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use backend_testkit::{ByteBackend, NativeStore};
 use checkpoint_storage::{METADATA_NAME, StoreRoot, StoredCheckpoint, verify};
 use checkpoint_tools::{
     Bootstrap, CheckpointSource, DiffOptions, Difference, DroppedState, Edit, EditReport, Item,
-    NewCheckpoint, NewOperator, Row, Selection, StateDiff, StoreFormat, Toolbox, convert, diff,
-    item_json, rescale,
+    NewCheckpoint, NewOperator, Progress, Row, Selection, StateDiff, StoreFormat, Toolbox, convert,
+    diff, item_json, rescale,
 };
 use managed_state::keyed::KeyedStates;
 use state_api::access::{ListAccess, ValueAccess};
@@ -259,6 +259,61 @@ fn key_groups_are_rewritten_and_the_job_finds_every_entry() {
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert_eq!(error.context("operator"), Some("orders"));
+}
+
+/// What was said of a step.
+#[derive(Default)]
+struct Told(Mutex<Vec<u64>>);
+
+impl Progress for Told {
+    fn begin(&self, _: &str, bytes: u64) {
+        *self.0.lock().unwrap() = vec![bytes];
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.0.lock().unwrap().push(bytes);
+    }
+}
+
+#[test]
+fn long_work_tells_of_the_bytes_that_it_has_read_within_a_subtask_too() {
+    let place = Place::new();
+    let shop = Shop {
+        raw_keyed: false,
+        parallelism: 1,
+        customers: 50_000,
+        inline_threshold: 0,
+        ..Shop::default()
+    };
+    shop.write(&place.dir.path().join("before"), &place.io);
+    let told = Arc::new(Told::default());
+    let mut toolbox = place.toolbox();
+    toolbox.progress = Arc::<Told>::clone(&told);
+    let source = CheckpointSource::new(place.open("before").checkpoint().clone(), [], toolbox);
+    let look = |work: &str| {
+        let told = std::mem::take(&mut *told.0.lock().unwrap());
+        let (total, parts) = told.split_first().unwrap();
+        let (read, most) = (parts.iter().sum::<u64>(), parts.iter().max().unwrap());
+        assert!(
+            read * 10 >= total * 9 && read <= total + total / 10,
+            "{work}: {read} of {total}"
+        );
+        assert!(most * 3 < *total, "{work}: {most} at once of {total}");
+    };
+    let max = MaxParallelism::new(64).unwrap();
+    let target = place.begin("rescaled").unwrap();
+    place.io.block_on(rescale(&source, target, max)).unwrap();
+    look("rescale");
+    let edit = Edit::default();
+    place.edit(&source, "edited", edit, &[]).unwrap();
+    look("edit");
+    place.dump(&source);
+    look("dump");
+    let target = place.begin("converted").unwrap();
+    place.io.block_on(convert(&source, target)).unwrap();
+    look("convert");
+    place.diff(&source, &source);
+    look("diff");
 }
 
 #[test]

@@ -6,12 +6,13 @@ mod support;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_testkit::{ByteBackend, NativeStore, ReferenceBackend};
 use checkpoint_storage::StoredCheckpoint;
 use checkpoint_tools::{
-    ChangesFormat, CheckpointSource, CsvRows, Entry, FoundState, Item, KeyQuery, Selection,
-    StoreFormat, Toolbox, entry_json, item_json,
+    ChangesFormat, CheckpointSource, CsvRows, Entry, FoundState, Item, KeyQuery, Progress,
+    Selection, StoreFormat, Toolbox, entry_json, item_json,
 };
 use state_api::{BackendContext, BackendFactory, ByteStore, ErrorKind, Result, SnapshotKind};
 use support::{Shop, runtime};
@@ -230,6 +231,51 @@ fn a_key_is_looked_up_in_its_group_alone() {
     assert!(find("totals", r#"{"shop":"south","number":8}"#, all).is_empty());
     assert_eq!(find("rates", "EUR", all).len(), 1);
     assert_eq!(find("reminders", key, all).len(), 1);
+}
+
+/// Counts the bytes that are read.
+#[derive(Default)]
+struct Counted(AtomicU64);
+
+impl Progress for Counted {
+    fn advance(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_key_of_a_native_snapshot_is_looked_up_without_reading_the_other_groups() {
+    let shop = Shop {
+        factory: Arc::new(backend_fs::FsBackend),
+        kind: SnapshotKind::NativeSavepoint,
+        parallelism: 1,
+        customers: 20_000,
+        inline_threshold: 0,
+        ..Shop::default()
+    };
+    let (dir, io, _) = written(&shop);
+    let counted = Arc::new(Counted::default());
+    let folder = dir.path().join("savepoint");
+    let plain = source(&folder, &io);
+    let mut toolbox = Toolbox::new(io.handle().clone(), dir.path());
+    let format = ChangesFormat::new("changes");
+    toolbox.formats.register(format).unwrap();
+    toolbox.progress = Arc::<Counted>::clone(&counted);
+    let source = CheckpointSource::new(plain.checkpoint().clone(), [], toolbox);
+    let state = source.state("totals").unwrap();
+    let query = KeyQuery::parse(&state, r#"{"shop":"south","number":7}"#).unwrap();
+    let mut found = Vec::new();
+    let take = &mut |entry: Entry| {
+        found.push(entry_json(&entry));
+        Ok(())
+    };
+    io.block_on(source.lookup(&state, &query, take)).unwrap();
+    assert_eq!(found.len(), 1);
+    let (read, total) = (
+        counted.0.load(Ordering::Relaxed),
+        source.metadata().total_bytes(),
+    );
+    assert!(read > 0 && read * 10 < total, "{read} of {total}");
 }
 
 #[test]

@@ -45,9 +45,16 @@ impl Steps {
         self.bar.set_message(step.to_owned());
     }
 
-    /// Adds bytes that are done.
+    /// Adds bytes that are done; those that are read before a step begins, or once more, are nobody's.
     pub(crate) fn advance(&self, bytes: u64) {
-        self.bar.inc(bytes);
+        let left = self
+            .bar
+            .length()
+            .unwrap_or(0)
+            .saturating_sub(self.bar.position());
+        if left > 0 {
+            self.bar.inc(bytes.min(left));
+        }
     }
 
     /// Takes the line away.
