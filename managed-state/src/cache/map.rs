@@ -153,7 +153,7 @@ impl<MK: StateKey, MV: StateType, C: MapKeys<MK>> Kept for MapCell<MK, MV, C> {
 }
 
 /// The map of one key and namespace in front of a byte store; `C` is how map keys are encoded.
-pub(crate) struct CachedEntries<'a, K, N, MK, MV, C> {
+pub(crate) struct CachedEntries<'a, K: StateKey, N, MK, MV, C> {
     cached: &'a mut CachedTable<K, N, MapCell<MK, MV, C>, ()>,
     behind: Behind<'a>,
     at: Address<'a, K, N>,
@@ -191,17 +191,7 @@ where
 
     /// Bytes that the map itself is charged with.
     fn base(&self) -> usize {
-        let key = if K::HAS_HEAP {
-            self.at.key.heap_size()
-        } else {
-            0
-        };
-        let namespace = if N::HAS_HEAP {
-            self.at.namespace.heap_size()
-        } else {
-            0
-        };
-        CachedTable::<K, N, MapCell<MK, MV, C>, ()>::FIXED + key + namespace
+        CachedTable::<K, N, MapCell<MK, MV, C>, ()>::charge(&self.at)
     }
 
     #[inline]

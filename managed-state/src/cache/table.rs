@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use state_api::{
     BatchEntry, ByteStore, Column, HashId, KeyGroup, KeyGroupRange, KeyHash, MaxParallelism,
-    Result, StateKey, WriteBatch,
+    Result, StateKey, StateType, StoredKey, WriteBatch,
 };
 
 use super::frozen::FrozenKept;
@@ -70,8 +70,8 @@ pub(crate) struct CachePlace {
 }
 
 /// The cache of one state: live objects by key and namespace, and `X`, what the kind of state needs beside them.
-pub(crate) struct CachedTable<K, N, H, X> {
-    pub(super) table: LiveTable<K, N, H>,
+pub(crate) struct CachedTable<K: StateKey, N, H, X> {
+    pub(super) table: LiveTable<K::Stored, N, H>,
     pub(super) extra: X,
     pub(super) tally: Tally,
     pub(super) place: CachePlace,
@@ -89,10 +89,10 @@ impl<K: StateKey, N: StateKey, H: Kept, X: 'static> CachedTable<K, N, H, X> {
     /// Bytes that an entry is charged with, without what it owns elsewhere.
     ///
     /// Twice its size: tables are between seven eighths and less than half full, and doubled as they grow.
-    pub(super) const FIXED: usize = 2 * (size_of::<(K, N, H)>() + 1);
+    pub(super) const FIXED: usize = 2 * (size_of::<(K::Stored, N, H)>() + 1);
 
     pub(crate) fn new(place: CachePlace, extra: X) -> Self {
-        let hasher = EntryHasher::new(place.seed, |key: &K, namespace: &N, seed| {
+        let hasher = EntryHasher::new(place.seed, |key: &K::Stored, namespace: &N, seed| {
             table_hash(key.stable_hash(), namespace, seed)
         });
         let mut table = LiveTable::new(place.range.start().0, place.range.len(), hasher);
@@ -108,7 +108,7 @@ impl<K: StateKey, N: StateKey, H: Kept, X: 'static> CachedTable<K, N, H, X> {
             extra,
             tally: Tally::default(),
             place,
-            layout: CompositeLayout::of::<K, N>(),
+            layout: CompositeLayout::of::<K::Stored, N>(),
             clock: SweepCursor::default(),
             writer: SweepCursor::default(),
             hold: Arc::new(()),
@@ -123,7 +123,7 @@ impl<K: StateKey, N: StateKey, H: Kept, X: 'static> CachedTable<K, N, H, X> {
     fn put_key(
         place: &CachePlace,
         layout: CompositeLayout,
-        key: &K,
+        key: &K::Stored,
         namespace: &N,
         out: &mut Vec<u8>,
     ) {
@@ -134,10 +134,25 @@ impl<K: StateKey, N: StateKey, H: Kept, X: 'static> CachedTable<K, N, H, X> {
     }
 
     /// Returns where an entry of the table is.
-    fn find(&self, key: &K, namespace: &N) -> (usize, u64) {
+    fn find(&self, key: &K::Stored, namespace: &N) -> (usize, u64) {
         let hash = KeyHash::of(key, self.place.hash, self.place.max_parallelism);
         let group = hash.group().index() - self.place.range.start().index();
         (group, table_hash(hash.stable(), namespace, self.place.seed))
+    }
+
+    /// Returns the bytes that an entry of a key and namespace is charged with, without what its value owns.
+    pub(super) fn charge(at: &Address<'_, K, N>) -> usize {
+        // What the table keeps of a key may own nothing where the key itself does.
+        let key = match K::HAS_HEAP {
+            true => K::Stored::of(at.key).heap_size(),
+            false => 0,
+        };
+        let namespace = if N::HAS_HEAP {
+            at.namespace.heap_size()
+        } else {
+            0
+        };
+        Self::FIXED + key + namespace
     }
 
     #[cfg_attr(not(debug_assertions), inline(always))]
@@ -171,25 +186,26 @@ impl<K: StateKey, N: StateKey, H: Kept, X: 'static> CachedTable<K, N, H, X> {
             return Ok(());
         };
         let mut batch = Batch::new(self.place.column);
-        let mut key = Vec::new();
-        Self::put_key(&self.place, self.layout, at.key, at.namespace, &mut key);
+        let (stored, mut key) = (K::Stored::of(at.key), Vec::new());
+        Self::put_key(&self.place, self.layout, &stored, at.namespace, &mut key);
         kept.each_dirty(self.place.how, &mut key, &mut |key, value| {
             batch.add(key, value)
         });
         batch.write(store)?;
-        self.mark_clean(vec![(at.key.clone(), at.namespace.clone())]);
+        self.mark_clean(vec![(stored, at.namespace.clone())]);
         Ok(())
     }
 
     /// Notes that some entries are stored as they are. While a snapshot reads the table they stay dirty, for marking them
     /// would copy them; storing them again does no harm.
-    fn mark_clean(&mut self, stored: Vec<(K, N)>) {
+    fn mark_clean(&mut self, stored: Vec<(K::Stored, N)>) {
         if self.holds_back() {
             return;
         }
         for (key, namespace) in &stored {
             let (group, hash) = self.find(key, namespace);
-            if let Some(kept) = self.table.get_mut(group, hash, key, namespace) {
+            let kept = self.table.get_mut::<K::Stored>(group, hash, key, namespace);
+            if let Some(kept) = kept {
                 self.tally.dirty = self.tally.dirty.saturating_sub(kept.tally().dirty);
                 kept.mark_clean();
             }
@@ -283,7 +299,8 @@ impl<K: StateKey, N: StateKey, H: Kept, X: 'static> CachedState for CachedTable<
         tally.subtract(freed);
         for (k, namespace) in &large {
             let (group, hash) = self.find(k, namespace);
-            let Some(kept) = self.table.get_mut(group, hash, k, namespace) else {
+            let kept = self.table.get_mut::<K::Stored>(group, hash, k, namespace);
+            let Some(kept) = kept else {
                 continue;
             };
             Self::put_key(&self.place, self.layout, k, namespace, &mut key);

@@ -70,7 +70,7 @@ impl Behind<'_> {
 }
 
 /// A value of one key and namespace in front of a byte store.
-pub(crate) struct CachedValue<'a, K, N, T, X> {
+pub(crate) struct CachedValue<'a, K: StateKey, N, T, X> {
     pub(super) cached: &'a mut CachedTable<K, N, Cell<T>, X>,
     pub(super) behind: Behind<'a>,
     pub(super) at: Address<'a, K, N>,
@@ -79,6 +79,12 @@ pub(crate) struct CachedValue<'a, K, N, T, X> {
 /// Bytes that something is charged with, as a cell keeps them.
 pub(super) fn charge_of(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Bytes that a value owns elsewhere.
+#[inline]
+fn heap_of<T: StateType>(value: Option<&T>) -> usize {
+    value.filter(|_| T::HAS_HEAP).map_or(0, T::heap_size)
 }
 
 impl<'a, K: StateKey, N: StateKey, T: StateType, X: 'static> CachedValue<'a, K, N, T, X> {
@@ -93,14 +99,7 @@ impl<'a, K: StateKey, N: StateKey, T: StateType, X: 'static> CachedValue<'a, K, 
 
     /// Bytes that a cell of this key and namespace is charged with.
     fn charge(at: &Address<'_, K, N>, value: Option<&T>) -> u32 {
-        let own = if K::HAS_HEAP { at.key.heap_size() } else { 0 };
-        let namespace = if N::HAS_HEAP {
-            at.namespace.heap_size()
-        } else {
-            0
-        };
-        let value = value.filter(|_| T::HAS_HEAP).map_or(0, T::heap_size);
-        charge_of(CachedTable::<K, N, Cell<T>, X>::FIXED + own + namespace + value)
+        charge_of(CachedTable::<K, N, Cell<T>, X>::charge(at) + heap_of(value))
     }
 
     /// Adds a cell that was not there; gives it back if it finds no room.
@@ -147,6 +146,7 @@ impl<'a, K: StateKey, N: StateKey, T: StateType, X: 'static> CachedValue<'a, K, 
         let Some(cell) = found else {
             return Err(f);
         };
+        let owned = heap_of(cell.value());
         let mut changed = false;
         if behind.is_timed() && behind.is_expired(cell, now_ms) {
             cell.set(None, now_ms);
@@ -159,9 +159,10 @@ impl<'a, K: StateKey, N: StateKey, T: StateType, X: 'static> CachedValue<'a, K, 
                 cached.tally.dirty += 1;
             }
             if T::HAS_HEAP {
-                let (before, after) = (cell.charge(), Self::charge(at, cell.value()));
-                cell.set_charge(after);
-                let delta = after as isize - before as isize;
+                let before = cell.charge();
+                let kept = (before as usize).saturating_sub(owned);
+                cell.set_charge(charge_of(kept + heap_of(cell.value())));
+                let delta = cell.charge() as isize - before as isize;
                 cached.tally.bytes = cached.tally.bytes.saturating_add_signed(delta);
                 behind.share.adjust(delta);
             }
@@ -386,7 +387,7 @@ where
 }
 
 /// A reducing state of one key and namespace in front of a byte store.
-pub(crate) struct CachedReducing<'a, K, N, T>(
+pub(crate) struct CachedReducing<'a, K: StateKey, N, T>(
     pub(crate) CachedValue<'a, K, N, T, ReducingExtra<T>>,
 );
 
@@ -430,7 +431,7 @@ impl<K: StateKey, N: StateKey, T: StateType> MergeAccess<T, T> for CachedReducin
 }
 
 /// An aggregating state of one key and namespace in front of a byte store.
-pub(crate) struct CachedAggregating<'a, K, N, A: Aggregator>(
+pub(crate) struct CachedAggregating<'a, K: StateKey, N, A: Aggregator>(
     pub(crate) CachedValue<'a, K, N, A::Acc, AggregatingExtra<A>>,
 );
 
