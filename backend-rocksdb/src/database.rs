@@ -255,6 +255,26 @@ impl ColumnCell {
         &self.borrow_owner().state
     }
 
+    /// Returns how many entries are in write buffers.
+    pub(crate) fn buffered(&self) -> u64 {
+        let entries = |property: &std::ffi::CStr| {
+            let db = self.borrow_owner().database.db();
+            let entries = db.property_int_value_cf(self.handle(), property);
+            entries.ok().flatten().unwrap_or(0)
+        };
+        entries(c"rocksdb.num-entries-active-mem-table")
+            + entries(c"rocksdb.num-entries-imm-mem-tables")
+    }
+
+    /// Writes write buffers to files, so that they need not be sorted to be read in order.
+    pub(crate) fn write_out(&self) {
+        let db = self.borrow_owner().database.db();
+        // Where that fails they are sorted all the same; whoever writes next hears of it.
+        if let Err(error) = db.flush_cf(self.handle()) {
+            tracing::debug!(%error, state = self.state(), "write buffers can't be written before they are read in order");
+        }
+    }
+
     /// Returns how write buffers find keys.
     pub(crate) fn access(&self) -> KeyAccess {
         self.borrow_owner().access

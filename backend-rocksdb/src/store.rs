@@ -33,7 +33,7 @@ const SMALL_VALUE: usize = 1 << 10;
 /// Room made for a value in an empty buffer.
 const LEAST_BUFFER: usize = 64;
 /// Entries of write buffers that are sorted to be read in order; more are written to a file.
-const SORTED_AT_ONCE: u64 = 16 << 10;
+pub(crate) const SORTED_AT_ONCE: u64 = 16 << 10;
 /// Entries that may be sorted in all, one time after the other, before write buffers are written to a file: as much work as that
 /// takes, so that it is at most doubled, and whoever goes through a state page by page does not sort the same for each page.
 const SORTED_IN_ALL: u64 = 16 * SORTED_AT_ONCE;
@@ -186,7 +186,7 @@ impl RocksDbStore {
             pages::together(end)
         } else {
             if access.is_hashed() {
-                self.order(cell);
+                Self::order(cell);
             }
             pages::ending(end)
         };
@@ -195,24 +195,15 @@ impl RocksDbStore {
     }
 
     /// Writes the write buffers of a column to files if it would take long to sort them.
-    fn order(&self, cell: &ColumnCell) {
-        let db = self.database.db();
-        let entries = |property: &std::ffi::CStr| {
-            let entries = db.property_int_value_cf(cell.handle(), property);
-            entries.ok().flatten().unwrap_or(0)
-        };
-        let active = entries(c"rocksdb.num-entries-active-mem-table");
-        let entries = active + entries(c"rocksdb.num-entries-imm-mem-tables");
+    fn order(cell: &ColumnCell) {
+        let entries = cell.buffered();
         let in_all = cell.sorted() + entries;
         if entries <= SORTED_AT_ONCE && in_all <= SORTED_IN_ALL {
             cell.set_sorted(in_all);
             return;
         }
         cell.set_sorted(0);
-        // Where that fails they are sorted all the same; whoever writes next hears of it.
-        if let Err(error) = db.flush_cf(cell.handle()) {
-            tracing::debug!(%error, state = cell.state(), "write buffers can't be written before they are read in order");
-        }
+        cell.write_out();
     }
 
     /// Returns the memory budget that the store draws on, if it shares one.
@@ -406,7 +397,11 @@ impl RocksDbStore {
 #[cfg(test)]
 impl RocksDbStore {
     pub(crate) fn handle(&self, column: Column) -> &Arc<rocksdb::BoundColumnFamily<'_>> {
-        self.columns[column.0 as usize].handle()
+        self.cell(column).handle()
+    }
+
+    pub(crate) fn cell(&self, column: Column) -> &ColumnCell {
+        &self.columns[column.0 as usize]
     }
 }
 
@@ -572,7 +567,7 @@ impl ByteStore for RocksDbStore {
             return Ok(());
         }
         if cell.access().is_hashed() {
-            self.order(cell);
+            Self::order(cell);
         }
         let options = pages::bounded(start, end);
         let mut iter = self

@@ -9,6 +9,7 @@ use crate::database::{ColumnCell, Database, Db};
 use crate::error::failed;
 use crate::expiry::HeldTime;
 use crate::pages::{self, RawIter};
+use crate::store::SORTED_AT_ONCE;
 
 type Snapshot<'a> = SnapshotWithThreadMode<'a, Db>;
 
@@ -73,6 +74,10 @@ impl RocksDbView {
     }
 
     fn cursor(&self, column: &Arc<ColumnCell>) -> Cursor {
+        // Else the next view would have to sort them once more.
+        if column.access().is_hashed() && column.buffered() > SORTED_AT_ONCE {
+            column.write_out();
+        }
         let owner = CursorOwner {
             frozen: Arc::clone(&self.frozen),
             column: Arc::clone(column),
@@ -136,8 +141,9 @@ impl ByteView for RocksDbView {
 
 #[cfg(test)]
 mod tests {
-    use state_api::ByteStore;
+    use state_api::{ByteStore, CodecKind, StateKind, StateMeta, TypeMeta};
 
+    use crate::RocksDbStore;
     use crate::fault_tests::open;
 
     use super::*;
@@ -213,5 +219,48 @@ mod tests {
         assert_eq!(read(column, 100, 200, 9), []);
         assert_eq!(read(column, 98, 200, 9), [98]);
         assert_eq!(read(other, 4, 6, 9), [5]);
+    }
+
+    #[test]
+    fn write_buffers_that_find_keys_by_hash_are_sorted_for_the_first_view_and_not_again_for_the_next()
+     {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let meta = StateMeta {
+            name: "value".into(),
+            kind: StateKind::Value,
+            key: TypeMeta::of::<u64>(CodecKind::Compact),
+            namespace: TypeMeta::of::<()>(CodecKind::Compact),
+            map_key: None,
+            value: TypeMeta::of::<u64>(CodecKind::Compact),
+            ttl_ms: None,
+        };
+        let column = store.open_state_column(&meta).unwrap();
+        let count = SORTED_AT_ONCE as u32 + 1;
+        let buffered = |store: &RocksDbStore| store.cell(column).buffered();
+        let read = |view: &dyn ByteView| {
+            let (mut seen, mut page) = (0, Page::default());
+            for group in 0..=u8::MAX {
+                let end = [group.saturating_add(1)];
+                let end = (group < u8::MAX).then_some(&end[..]);
+                view.scan(column, &[group], end, usize::MAX, &mut page)
+                    .unwrap();
+                seen += page.entries.len() as u32;
+            }
+            seen
+        };
+        for n in 0..count {
+            let key = [&[n as u8][..], &n.to_be_bytes()].concat();
+            store.put(column, &key, b"v").unwrap();
+        }
+        let view = store.view().unwrap();
+        store.put(column, b"\0 later", b"v").unwrap();
+        assert!(buffered(&store) > u64::from(count));
+        assert_eq!(read(&*view), count);
+        assert_eq!(buffered(&store), 0, "it is in a file now");
+        // Few entries are sorted as they are.
+        store.put(column, b"\0 once more", b"v").unwrap();
+        assert_eq!(read(&*store.view().unwrap()), count + 2);
+        assert_eq!(buffered(&store), 1);
     }
 }
