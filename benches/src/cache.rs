@@ -12,21 +12,44 @@ use crate::workload::{INSERT_SEED, KEY_GROUPS, Longs, PROBE_SEED, Shape, Structs
 
 const OPERATIONS: [&str; 4] = ["add", "get", "update", "read-modify-write"];
 
-/// The state of one subtask on the reference byte store, behind a cache of so many bytes; 0 for none.
-fn states<K: StateKey>(cache: usize) -> Result<KeyedStates<K>> {
-    let mut cx = KeyedContext::single(KEY_GROUPS, Arc::new(SystemClock))?;
-    cx.object_cache = (cache > 0).then(|| ObjectCacheBudget::new(cache));
-    KeyedStates::new(KeyedBackend::Bytes(Box::new(ReferenceStore::new())), cx)
+/// The byte store behind the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Behind {
+    name: &'static str,
+    open: fn() -> Result<KeyedBackend>,
+}
+
+impl Behind {
+    /// The reference byte store, a sorted map in memory.
+    pub const REFERENCE: Self = Self {
+        name: "the reference byte store",
+        open: || Ok(KeyedBackend::Bytes(Box::new(ReferenceStore::new()))),
+    };
+
+    /// RocksDB with its default options and enough memory for all keys.
+    #[cfg(feature = "rocksdb")]
+    pub const ROCKSDB: Self = Self {
+        name: "RocksDB",
+        open: crate::rocksdb::in_memory,
+    };
+
+    /// The state of one subtask on the store, behind a cache of so many bytes; 0 for none.
+    fn states<K: StateKey>(self, cache: usize) -> Result<KeyedStates<K>> {
+        let mut cx = KeyedContext::single(KEY_GROUPS, Arc::new(SystemClock))?;
+        cx.object_cache = (cache > 0).then(|| ObjectCacheBudget::new(cache));
+        KeyedStates::new((self.open)()?, cx)
+    }
 }
 
 /// Returns the table of every shape: `hot` keys, all of which the cache holds; and `hot` keys of which it holds a quarter.
 ///
 /// # Errors
 /// Those of the states.
-pub fn table(hot: usize, rounds: usize) -> Result<Table> {
+pub fn table(behind: Behind, hot: usize, rounds: usize) -> Result<Table> {
     let mut table = Table::new(
         format!(
-            "The object cache in front of the reference byte store, {hot} keys, 128 key groups, ns per operation, {rounds} alternations"
+            "The object cache in front of {}, {hot} keys, 128 key groups, ns per operation, {rounds} alternations",
+            behind.name
         ),
         &[
             "operation",
@@ -38,22 +61,22 @@ pub fn table(hot: usize, rounds: usize) -> Result<Table> {
             "no cache ÷ cached",
         ],
     );
-    shape::<Longs>(hot, rounds, &mut table)?;
-    shape::<Words>(hot, rounds, &mut table)?;
-    shape::<Structs>(hot, rounds, &mut table)?;
+    shape::<Longs>(behind, hot, rounds, &mut table)?;
+    shape::<Words>(behind, hot, rounds, &mut table)?;
+    shape::<Structs>(behind, hot, rounds, &mut table)?;
     Ok(table)
 }
 
-fn shape<S: Shape>(hot: usize, rounds: usize, table: &mut Table) -> Result<()> {
+fn shape<S: Shape>(behind: Behind, hot: usize, rounds: usize, table: &mut Table) -> Result<()> {
     let entry = size_of::<S::Key>() + size_of::<S::Value>() + 64;
     let (inserts, probes) = (keys::<S>(hot, INSERT_SEED), keys::<S>(hot, PROBE_SEED));
     let mut all: [[Vec<f64>; 4]; 4] = Default::default();
     for round in 0..=rounds {
         let mut subjects = [
             Facade::<S>::empty()?,
-            Facade::over(states(hot * entry * 4)?)?,
-            Facade::over(states(hot * entry / 2)?)?,
-            Facade::over(states(0)?)?,
+            Facade::over(behind.states(hot * entry * 4)?)?,
+            Facade::over(behind.states(hot * entry / 2)?)?,
+            Facade::over(behind.states(0)?)?,
         ];
         for (operation, all) in all.iter_mut().enumerate() {
             for turn in 0..4 {

@@ -23,6 +23,7 @@
 //! | `job`, `overhead` | a whole job; what checkpoints cost it |
 //! | `coordinator` | the coordinator's side of checkpoints of very many subtasks |
 //! | `rocksdb_checkpoints` (feature `rocksdb`) | checkpoints and rescales of the RocksDB backend by file |
+//! | `rocksdb_snapshots` (feature `rocksdb`) | snapshots, restores and rescales as the peer harness takes them over RocksDB |
 //! | `peer` | running the peer harness and reading its lines |
 pub mod cache;
 pub mod capture;
@@ -45,6 +46,8 @@ pub mod rocksdb;
 pub mod rocksdb_checkpoints;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb_memory;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb_snapshots;
 pub mod settings;
 pub mod snapshots;
 pub mod stalls;

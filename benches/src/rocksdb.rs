@@ -76,7 +76,14 @@ pub(crate) fn context(local_dir: &Path) -> Result<BackendContext> {
 }
 
 /// The memory that the peer harness gives one database.
-const PEER_MEMORY: u64 = 512 << 20;
+pub(crate) const PEER_MEMORY: u64 = 512 << 20;
+
+/// Opens a database with its default options and memory of its own for more than the hot keys of a measurement.
+pub(crate) fn in_memory() -> Result<KeyedBackend> {
+    let backend = RocksDbBackend::new().with_memory(SharedMemory::new(BUDGETS[0], 0.5));
+    let store = backend.open(&context(&std::env::temp_dir())?)?;
+    Ok(KeyedBackend::Bytes(Box::new(store)))
+}
 
 /// Creates empty states over a database with the memory of the peer harness, all else as it is by default but for `BENCH_ROCKSDB`.
 pub(crate) fn peer_states<K: StateKey>() -> Result<KeyedStates<K>> {

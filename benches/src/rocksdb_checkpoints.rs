@@ -1,14 +1,16 @@
 //! Checkpoints, restores and rescales of the state backend over RocksDB, by file.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use backend_rocksdb::rocksdb::{DB, IngestExternalFileOptions, Options, SstFileWriter};
 use backend_rocksdb::{RestoreStats, RocksDbBackend, RocksDbStore};
+use checkpoint_storage::{LocalCopies, LocalCopyOptions, RestoringStorage, UuidSource};
 use state_api::{
-    BackendContext, BatchEntry, ByteStore, CodecKind, Column, Error, JobId, KeyGroupRange,
-    KeyedHandle, MaxParallelism, NamedHandle, OperatorUid, Page, Result, SnapshotKind,
-    SnapshotRequest, StateHandle, StateKind, StateMeta, Subtask, SystemClock, TypeMeta, WriteBatch,
+    BackendContext, BatchEntry, ByteStore, CheckpointId, CodecKind, Column, Error, JobId,
+    KeyGroupRange, KeyedHandle, MaxParallelism, NamedHandle, OperatorUid, Page, Result,
+    SnapshotKind, SnapshotRequest, StateHandle, StateKind, StateMeta, Subtask, SystemClock,
+    TypeMeta, WriteBatch,
 };
 
 use crate::disk::{Disk, bytes_of, request};
@@ -171,14 +173,73 @@ impl Bench {
         Ok((handles?, sync, rest))
     }
 
+    /// Takes a full checkpoint with second copies of all of its objects on local disk.
+    fn checkpoint_with_copies(
+        &mut self,
+        operator: &mut Operator,
+    ) -> Result<(Vec<KeyedHandle>, LocalCopies)> {
+        let id = self.next;
+        self.next += 1;
+        let request = SnapshotRequest {
+            kind: SnapshotKind::FullCheckpoint,
+            ..request(id)
+        };
+        let options = LocalCopyOptions {
+            keep: true,
+            restore: true,
+            roots: vec![self.dir.path().to_owned()],
+        };
+        let executor = self.disk.persist_context(id).executor;
+        let failed: Arc<Mutex<Option<Error>>> = Arc::default();
+        let told = Arc::clone(&failed);
+        let copies = LocalCopies::open(
+            options,
+            &JobId::new("bench")?,
+            &UuidSource::machine(),
+            executor,
+            move |error| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
+        );
+        let (mut handles, parallelism) = (Vec::new(), operator.stores.len() as u32);
+        for (index, store) in (0..).zip(&mut operator.stores) {
+            let states = [(store.open_column("state")?, meta())];
+            let native = store
+                .native()
+                .ok_or_else(|| Error::bug("no native snapshots"))?;
+            let cut = native.snapshot(&request, &states)?;
+            let mut cx = self.disk.persist_context(id);
+            cx.storage = copies.keeping(cx.storage, "bench", Subtask { index, parallelism });
+            handles.extend(self.disk.runtime().block_on(cut.persist(cx))?);
+        }
+        let parts = handles.iter().flat_map(KeyedHandle::parts);
+        copies.acked(request.checkpoint, parts.filter_map(StateHandle::object));
+        copies.confirm(request.checkpoint);
+        match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok((handles, copies)),
+        }
+    }
+
     fn restore(
         &self,
         handles: &[KeyedHandle],
         parallelism: u32,
+        copies: Option<&LocalCopies>,
     ) -> Result<(Operator, RestoreStats, [f64; 2])> {
         let mut stores = Vec::new();
         let mut all = RestoreStats::default();
-        let cx = self.disk.restore_context();
+        let mut cx = self.disk.restore_context();
+        if let Some(copies) = copies {
+            let (all, subtask) = (
+                CheckpointId(self.next - 1),
+                Subtask {
+                    index: 0,
+                    parallelism,
+                },
+            );
+            let copies = Some(copies.clone());
+            let storage = RestoringStorage::new(cx.storage, copies, all, "bench", subtask);
+            cx.storage = Arc::new(storage);
+        }
         let (done, time) = seconds(|| -> Result<()> {
             for (index, range) in (0..).zip(Self::ranges(parallelism)?) {
                 let mut store = self.open(index, parallelism)?;
@@ -429,14 +490,33 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
             mb(stats.rewritten_bytes)
         )
     };
-    let (mut two, stats, times) = bench.restore(&handles, 2)?;
+    let (mut two, stats, times) = bench.restore(&handles, 2, None)?;
     table.row([
         "restore, 2 subtasks one after the other".to_owned(),
         format!("{:.1}", times[0]),
         mb(stats.fetched_bytes),
         note(stats, times),
     ]);
-    let (three, stats, times) = bench.restore(&handles, 3)?;
+    let (full, copies) = bench.checkpoint_with_copies(&mut two)?;
+    let (again, stats, times) = bench.restore(&full, 2, None)?;
+    table.row([
+        "restore of a full checkpoint out of the store".to_owned(),
+        format!("{:.1}", times[0]),
+        mb(stats.fetched_bytes),
+        note(stats, times),
+    ]);
+    drop(again);
+    let (again, stats, times) = bench.restore(&full, 2, Some(&copies))?;
+    table.row([
+        "the same out of local copies".to_owned(),
+        format!("{:.1}", times[0]),
+        mb(stats.fetched_bytes),
+        note(stats, times),
+    ]);
+    drop(again);
+    copies.dispose();
+    bench.disk.remove(&full);
+    let (three, stats, times) = bench.restore(&handles, 3, None)?;
     table.row([
         "2→3 by file".to_owned(),
         format!("{:.1}", times[0]),
@@ -460,7 +540,7 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
     ]);
     let (handles, _, _) = bench.checkpoint(&mut two, SnapshotKind::Checkpoint, true)?;
     drop(two);
-    let (mut three, ..) = bench.restore(&handles, 3)?;
+    let (mut three, ..) = bench.restore(&handles, 3, None)?;
     let (handles, _, time) = bench.checkpoint(&mut three, SnapshotKind::Checkpoint, true)?;
     let new: u64 = handles.iter().map(new_bytes).sum();
     table.row([
@@ -469,7 +549,7 @@ pub fn table(gigabytes: f64, more: &[(&str, &str)], place: &Path) -> Result<Tabl
         mb(new),
         String::new(),
     ]);
-    let (back, stats, times) = bench.restore(&handles, 2)?;
+    let (back, stats, times) = bench.restore(&handles, 2, None)?;
     table.row([
         "3→2 by file".to_owned(),
         format!("{:.1}", times[0]),
@@ -525,7 +605,7 @@ fn retired(old: &[KeyedHandle], new: &[KeyedHandle]) -> Vec<KeyedHandle> {
     old.iter().map(of).collect()
 }
 
-fn new_bytes(handle: &KeyedHandle) -> u64 {
+pub(crate) fn new_bytes(handle: &KeyedHandle) -> u64 {
     match handle {
         KeyedHandle::Incremental(handle) => handle.new_bytes,
         KeyedHandle::KeyGroups(handle) => handle.bytes.len(),

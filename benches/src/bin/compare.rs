@@ -12,6 +12,8 @@ use std::time::Duration;
 use benches::operations::{Extent, suite};
 use benches::peer;
 use benches::process::OtherCores;
+#[cfg(feature = "rocksdb")]
+use benches::rocksdb_snapshots;
 use benches::stopwatch::Spread;
 use benches::subject::Home;
 use benches::table::Table;
@@ -29,7 +31,7 @@ parts   state     single operations
         snapshot  snapshots, restore, and what they cost writers
         job       a whole job
 
-With the backend rocksdb (feature rocksdb) there is the part state only, and the profile g1.
+With the backend rocksdb (feature rocksdb) there are the parts state and snapshot, and the profile g1.
 The peer harness is looked for in FOLDER, or where PEER_FLINK says; without it our figures are printed alone.
 Its profile `tuned` has huge pages, so it is compared with a run of ours that has them (MIMALLOC_ALLOW_THP); the others are compared without.
 BENCH_KEYS (1000000) is the number of keys, BENCH_ROUNDS (3) that of alternations, BENCH_RECORDS (5000000) that of the job's records.
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["ours", "state", suite, key, backend] => ours_state(suite, key, backend),
-        ["ours", "snapshot", key] => ours_snapshot(key),
+        ["ours", "snapshot", key, backend] => ours_snapshot(key, backend),
         ["ours", "job"] => ours_job(),
         _ => match options(&args) {
             Ok(options) => compare(&options),
@@ -99,7 +101,10 @@ fn options(args: &[String]) -> std::result::Result<Options, String> {
         Home::Live => {}
         #[cfg(feature = "rocksdb")]
         Home::RocksDb => {
-            options.parts = list("state");
+            options.parts.retain(|part| part != "job");
+            if options.parts.is_empty() {
+                return Err("the part job is there for the backend hashmap alone".to_owned());
+            }
             options.profiles = list("g1");
         }
     }
@@ -129,10 +134,15 @@ fn ours_state(name: &str, key: &str, backend: &str) -> Result<()> {
     Ok(())
 }
 
-fn ours_snapshot(key: &str) -> Result<()> {
-    let lines = match key {
-        "string" => snapshots::peer_lines::<Words>(settings::keys(), 5)?,
-        _ => snapshots::peer_lines::<Longs>(settings::keys(), 5)?,
+fn ours_snapshot(key: &str, backend: &str) -> Result<()> {
+    let n = settings::keys();
+    let lines = match (home(backend).map_err(Error::config)?, key) {
+        (Home::Live, "string") => snapshots::peer_lines::<Words>(n, 5)?,
+        (Home::Live, _) => snapshots::peer_lines::<Longs>(n, 5)?,
+        #[cfg(feature = "rocksdb")]
+        (Home::RocksDb, "string") => rocksdb_snapshots::peer_lines::<Words>(n, 5)?,
+        #[cfg(feature = "rocksdb")]
+        (Home::RocksDb, _) => rocksdb_snapshots::peer_lines::<Longs>(n, 5)?,
     };
     lines.iter().for_each(|line| print(&line.json()));
     Ok(())
@@ -318,7 +328,7 @@ fn turns(options: &Options) -> Vec<(Vec<String>, &'static str, Vec<(&'static str
                     let mut variables = variables.clone();
                     variables.push(("KEYS", key.to_owned()));
                     turns.push((
-                        words(&format!("ours snapshot {key}")),
+                        words(&format!("ours snapshot {key} {}", options.backend)),
                         "snapshot",
                         variables,
                     ));

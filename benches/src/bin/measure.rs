@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use benches::cache::Behind;
 use benches::process::OtherCores;
 use benches::table::Table;
 use benches::{
@@ -38,7 +39,9 @@ only if named:
         coordinator  the coordinator's side of checkpoints of very many subtasks, acks simulated
         rocksdb-checkpoints  checkpoints, restores and rescales of the RocksDB backend by file (feature rocksdb)
         overhead     the job with a checkpoint every second and without, in turns: throughput
+        windows      one job, with a checkpoint every second and without in turns of BENCH_WINDOW (5) seconds: throughput; BENCH_ROUNDS is 30 here
         rocksdb      state over RocksDB against the bare crate (needs the feature rocksdb)
+        rocksdb-cache   the same as cache, over RocksDB (needs the feature rocksdb)
         rocksdb-memory  resident memory of state over RocksDB that is much larger than its budget (needs the feature rocksdb)
 
 BENCH_KEYS (1000000) is the number of keys, BENCH_HOT (100000) that of hot ones behind a cache, BENCH_ROUNDS (5) that of alternations, BENCH_RECORDS (5000000) that of the job's records, BENCH_HANG (60) the seconds that a store hangs,
@@ -56,8 +59,11 @@ const IF_NAMED: &[&str] = &[
     "hang",
     "coordinator",
     "overhead",
+    "windows",
     #[cfg(feature = "rocksdb")]
     "rocksdb",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-cache",
     #[cfg(feature = "rocksdb")]
     "rocksdb-memory",
     #[cfg(feature = "rocksdb")]
@@ -93,12 +99,18 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn hot() -> usize {
+    settings::number("BENCH_HOT", 100_000)
+}
+
 fn measure(part: &str) -> Result<Table> {
     let (n, rounds) = (settings::keys(), settings::rounds());
     match part {
         "ratios" => ratios::table(n, rounds),
         "kinds" => operations::table(n, rounds),
-        "cache" => cache::table(settings::number("BENCH_HOT", 100_000), rounds),
+        "cache" => cache::table(Behind::REFERENCE, hot(), rounds),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb-cache" => cache::table(Behind::ROCKSDB, hot(), rounds),
         "stalls" => stalls::table(n),
         "layers" => cuts::layer_table(n, rounds),
         "sync" => cuts::sync_table(n),
@@ -130,6 +142,11 @@ fn measure(part: &str) -> Result<Table> {
         "overhead" => {
             let seconds = settings::number("BENCH_SECONDS", 60);
             overhead::table(n, Duration::from_secs(seconds as u64), rounds)
+        }
+        "windows" => {
+            let seconds = settings::number("BENCH_WINDOW", 5);
+            let pairs = settings::number("BENCH_ROUNDS", 30);
+            overhead::windows_table(n, Duration::from_secs(seconds as u64), pairs)
         }
         #[cfg(feature = "rocksdb")]
         "rocksdb" => benches::rocksdb::table(n, rounds),
