@@ -298,7 +298,7 @@ fn long_work_tells_of_the_bytes_that_it_has_read_within_a_subtask_too() {
             read * 10 >= total * 9 && read <= total + total / 10,
             "{work}: {read} of {total}"
         );
-        assert!(most * 3 < *total, "{work}: {most} at once of {total}");
+        assert!(most * 2 < *total, "{work}: {most} at once of {total}");
     };
     let max = MaxParallelism::new(64).unwrap();
     let target = place.begin("rescaled").unwrap();
