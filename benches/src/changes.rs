@@ -102,7 +102,15 @@ fn shape<S: Shape>(n: usize, rounds: usize, table: &mut Table) -> Result<()> {
         } else {
             facade.states.checkpoint_aborted(CheckpointId(id))?;
         }
-        Ok((new_bytes(&handles?), wall))
+        let handles = handles?;
+        // Nobody builds on a full one.
+        if handles
+            .iter()
+            .all(|handle| matches!(handle, KeyedHandle::KeyGroups(_)))
+        {
+            disk.remove(&handles);
+        }
+        Ok((new_bytes(&handles), wall))
     };
     checkpoint(&mut ours, true)?;
     for round in 0..=rounds * CHECKPOINTS {
