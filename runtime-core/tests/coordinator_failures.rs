@@ -487,6 +487,41 @@ fn a_restart_ends_what_waits_for_acks_and_spares_what_is_being_published() {
 }
 
 #[test]
+fn a_final_checkpoint_that_waited_while_its_tasks_failed_does_not_end_the_tasks_that_follow() {
+    for told_of_the_failover in [true, false] {
+        let mut rig = Rig::new(defaults());
+        let pending = [rig.begin(Checkpoint).0, rig.begin(Savepoint).0];
+        let (last, actions) = rig.request(CheckpointKind::Final);
+        assert_eq!(prepared(&actions), None, "it waits for its turn");
+        rig.request(CheckpointKind::StopWithCheckpoint);
+        let mut actions = Vec::new();
+        if told_of_the_failover {
+            actions = rig.fact(Fact::Failover);
+            assert_eq!(refusal(&actions, last), Some(Why::Failover));
+        }
+        actions.extend(rig.fact(Fact::TasksRunning {
+            plan: plan(),
+            random: 0,
+        }));
+        assert_eq!(refusal(&actions, last), Some(Why::Failover));
+        assert_eq!(aborted(&actions), pending.map(|id| (id, Why::Failover)));
+        assert_eq!(prepared(&actions), None, "there is too much to delete");
+        let begun = rig.fact(Fact::Cleaned { id: cp(pending[0]) });
+        // What a person asked for waits for the tasks that follow.
+        assert!(
+            matches!(
+                begun[..],
+                [Action::PrepareLocation {
+                    kind: CheckpointKind::StopWithCheckpoint,
+                    ..
+                }]
+            ),
+            "{begun:?}"
+        );
+    }
+}
+
+#[test]
 fn a_checkpoint_overtaken_while_it_is_published_is_retracted_when_it_appears() {
     let mut rig = Rig::new(tolerating(0));
     let (first, second) = (rig.begin(Checkpoint), rig.begin(Checkpoint));

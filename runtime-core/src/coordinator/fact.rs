@@ -88,7 +88,8 @@ pub enum Fact<A> {
         /// The task.
         task: TaskId,
     },
-    /// All tasks are stopped for a restart; [`Fact::TasksRunning`] follows.
+    /// All tasks are stopped for a restart; [`Fact::TasksRunning`] follows. Requests of people go on waiting; one for the final
+    /// checkpoint is answered, and made again when the input has ended again.
     Failover,
     /// The metadata of a checkpoint is durable.
     Published {

@@ -3,6 +3,7 @@
 use state_api::CheckpointId;
 
 use super::pending::AckResult;
+use super::trigger::refuse;
 use super::{Acked, Action, CheckpointCoordinator, FailureReason, Phase, Remark, Sealing, TaskId};
 
 impl<A> CheckpointCoordinator<A> {
@@ -146,8 +147,15 @@ impl<A> CheckpointCoordinator<A> {
     pub(super) fn on_failover(&mut self, now_ms: u64, out: &mut Vec<Action<A>>) {
         self.plan = None;
         self.next_periodic_ms = None;
-        self.queue.drop_periodic();
+        self.outlive_tasks(out);
         self.abort_unsealed(now_ms, FailureReason::Failover, out);
+    }
+
+    /// Turns down what was asked of tasks that are gone.
+    pub(super) fn outlive_tasks(&mut self, out: &mut Vec<Action<A>>) {
+        for request in self.queue.outlive_tasks() {
+            refuse(request, FailureReason::Failover, out);
+        }
     }
 
     /// Aborts every checkpoint that still waits for tasks.

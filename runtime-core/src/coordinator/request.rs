@@ -236,8 +236,14 @@ impl RequestQueue {
         std::mem::take(&mut self.waiting).into_values().collect()
     }
 
-    /// Takes out the periodic requests.
-    pub(crate) fn drop_periodic(&mut self) {
+    /// Drops the periodic requests, and takes out those that speak of tasks that ran until now: that their input has ended is
+    /// not true of the tasks that follow.
+    pub(crate) fn outlive_tasks(&mut self) -> Vec<Queued> {
         self.waiting.retain(|_, r| !r.periodic);
+        let is_final = |r: &Queued| r.trigger.kind == CheckpointKind::Final;
+        self.waiting
+            .extract_if(.., |_, r| is_final(r))
+            .map(|(_, request)| request)
+            .collect()
     }
 }

@@ -81,6 +81,7 @@ impl<A> CheckpointCoordinator<A> {
             return;
         }
         // Tasks that run anew know nothing of what was pending.
+        self.outlive_tasks(out);
         self.abort_unsealed(now_ms, FailureReason::Failover, out);
         self.plan = Some(plan);
         self.failures.reset();
