@@ -212,21 +212,24 @@ impl CheckpointStore for MemoryCheckpoints {
         let above = target.map_or(String::new(), |target| {
             format!("{}/", target.trim_end_matches('/'))
         });
-        let mut kept = self.lock();
-        let attempt = kept.attempts;
-        let name = format!("{above}savepoint-{attempt}-{id}");
-        kept.last_id = kept.last_id.max(id.0);
-        kept.places.insert(id, name);
-        Box::pin(ready(Ok(
+        let result = self.check_own().map(|()| {
+            let mut kept = self.lock();
+            let attempt = kept.attempts;
+            let name = format!("{above}savepoint-{attempt}-{id}");
+            kept.last_id = kept.last_id.max(id.0);
+            kept.places.insert(id, name);
             Arc::new(self.storage) as Arc<dyn CheckpointStorage>
-        )))
+        });
+        Box::pin(ready(result))
     }
 
     fn note_stop(&self, savepoint: CheckpointId) -> BoxFuture<'_, Result<()>> {
-        let mut kept = self.lock();
-        let name = kept.places.get(&savepoint).cloned();
-        kept.stopped = name.map(|name| (savepoint, name));
-        Box::pin(ready(Ok(())))
+        let result = self.check_own().map(|()| {
+            let mut kept = self.lock();
+            let name = kept.places.get(&savepoint).cloned();
+            kept.stopped = name.map(|name| (savepoint, name));
+        });
+        Box::pin(ready(result))
     }
 
     fn publish(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
@@ -273,9 +276,50 @@ impl CheckpointStore for MemoryCheckpoints {
         id: CheckpointId,
         _snapshots: Vec<Arc<OperatorSnapshot>>,
     ) -> BoxFuture<'_, Result<()>> {
-        let mut kept = self.lock();
-        kept.last_id = kept.last_id.max(id.0);
-        kept.places.remove(&id);
-        Box::pin(ready(Ok(())))
+        let result = self.check_own().map(|()| {
+            let mut kept = self.lock();
+            kept.last_id = kept.last_id.max(id.0);
+            kept.places.remove(&id);
+        });
+        Box::pin(ready(result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use state_api::{JobId, SnapshotKind};
+
+    use super::*;
+
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        future.now_or_never().expect("memory is always ready")
+    }
+
+    #[test]
+    fn a_fenced_attempt_neither_notes_a_stop_nor_touches_the_savepoints_of_its_successor() {
+        let old = MemoryCheckpoints::new();
+        let new = old.clone();
+        let id = CheckpointId(3);
+        let attempt = now(old.start()).unwrap().attempt;
+        now(old.prepare_savepoint(id, None)).unwrap();
+        let job = JobId::new("job").unwrap();
+        let kind = SnapshotKind::CanonicalSavepoint;
+        let savepoint = CheckpointMetadata::new(id, job, attempt, kind, 0);
+        now(old.publish(Arc::new(savepoint))).unwrap();
+        // It was frozen before it could say so.
+        now(new.start()).unwrap();
+        now(new.prepare_savepoint(id, None)).unwrap();
+        let place = new.location(id);
+        let fenced = [
+            now(old.note_stop(id)),
+            now(old.discard_unpublished(id, Vec::new())),
+            now(old.prepare_savepoint(id, Some("there".into()))).map(drop),
+        ];
+        for result in fenced {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Fenced);
+        }
+        assert!(now(new.load(&RestoreFrom::Latest)).unwrap().is_none());
+        assert_eq!(new.location(id), place);
     }
 }
