@@ -3,6 +3,10 @@
 //! - A checkpoint completes at most once, and each that begins ends.
 //! - Nothing that a checkpoint refers to is deleted: neither private objects nor those that the registry shares out.
 //! - No task and nobody who asked waits for ever.
+//! - Nothing refers for good to the objects of a checkpoint that is somebody else's.
+//! - A final checkpoint ends the tasks whose input has ended, not those that follow them.
+//!
+//! Half of the jobs have checkpoints when they start, their own or one that they don't own; in a third barriers may overtake.
 //!
 //! A failing walk prints its seed; `WALK_SEED=<n>` runs that one alone, `WALKS=<n>` another number of them.
 
@@ -13,64 +17,20 @@ mod coordinator_support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use checkpoint_storage::{Registration, SharedRegistry};
+use coordinator_support::course::{Course, found_course, object, some_objects};
 use coordinator_support::{Rng, cp, ms, plan};
 use runtime_core::coordinator::{
-    Action, CheckpointCoordinator, CheckpointKind, CoordinatorConfig, Fact, FailureReason,
-    JobStatus, Outcome, PublishFault, RequestId, Retention, Sealing, TaskId, Trigger,
+    Action, CheckpointCoordinator, CheckpointKind, CompletedCheckpoint, CoordinatorConfig, Fact,
+    FailureReason, JobStatus, Outcome, PublishFault, RequestId, Restored, Retention,
+    SavepointFormat, Sealing, TaskId, Trigger,
 };
-use state_api::{CheckpointId, Digest, ObjectHandle, RelPath, Root};
+use state_api::CheckpointId;
 
 const STEPS: u64 = 300;
+
+/// What an ack carries for a checkpoint that this coordinator never began.
+const STRANGE: u64 = u64::MAX;
 const DEFAULT_WALKS: u64 = 10_000;
-
-/// What the world knows of one checkpoint.
-#[derive(Debug, Default)]
-struct Course {
-    kind: Option<CheckpointKind>,
-    /// Tasks that take part, once it is triggered.
-    triggered: Option<BTreeSet<TaskId>>,
-    /// The first number that each task sent.
-    sent: BTreeMap<TaskId, u64>,
-    in_metadata: BTreeSet<u64>,
-    /// The shared objects of each task, as they were at its barrier.
-    shared: BTreeMap<TaskId, BTreeSet<u64>>,
-    published_action: bool,
-    publish_outstanding: bool,
-    /// The truth about the store.
-    metadata_exists: bool,
-    completed: bool,
-    aborted: bool,
-    told_complete: bool,
-    told_abort: bool,
-}
-
-impl Course {
-    fn ended(&self) -> bool {
-        self.completed || self.aborted
-    }
-
-    /// Returns the shared objects that the metadata names.
-    fn refers_to(&self) -> BTreeSet<u64> {
-        let acked = self
-            .sent
-            .iter()
-            .filter(|(_, state)| self.in_metadata.contains(state));
-        acked
-            .filter_map(|(task, _)| self.shared.get(task))
-            .flatten()
-            .copied()
-            .collect()
-    }
-}
-
-fn object(number: u64) -> ObjectHandle {
-    ObjectHandle {
-        root: Root::Own,
-        path: RelPath::new(&format!("shared/{number}")).unwrap(),
-        len: number,
-        digest: Digest([0; 32]),
-    }
-}
 
 struct World {
     machine: CheckpointCoordinator<u64>,
@@ -83,9 +43,13 @@ struct World {
     released: BTreeSet<CheckpointId>,
     gone: BTreeSet<u64>,
     registry: SharedRegistry,
+    /// The oldest retained checkpoint when a pending one began.
+    floors: BTreeMap<CheckpointId, CheckpointId>,
     /// The shared objects that each task would put into a checkpoint now.
     live: BTreeMap<TaskId, BTreeSet<u64>>,
     shared_gone: BTreeSet<u64>,
+    /// The shared objects of the checkpoint that the job started from without owning it, by task.
+    foreign: BTreeMap<TaskId, BTreeSet<u64>>,
     finished: BTreeSet<TaskId>,
     running: bool,
     next_token: u64,
@@ -99,6 +63,8 @@ struct World {
     events: u64,
     /// A failure was one too many: the engine restarts its tasks.
     failing: bool,
+    /// Final checkpoints that were asked for since the tasks run.
+    finals: u64,
 }
 
 const TASKS: [TaskId; 3] = coordinator_support::TASKS;
@@ -106,6 +72,7 @@ const TASKS: [TaskId; 3] = coordinator_support::TASKS;
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
+        let unaligned = rng.one_in(3);
         let config = CoordinatorConfig {
             interval: (!rng.one_in(4)).then(|| ms(50 + rng.below(100))),
             timeout: ms(100 + rng.below(400)),
@@ -114,7 +81,14 @@ impl World {
             } else {
                 ms(0)
             },
-            max_concurrent: 1 + rng.below(3) as u32,
+            max_concurrent: if unaligned {
+                1
+            } else {
+                1 + rng.below(3) as u32
+            },
+            unaligned,
+            keep_on_suspend: rng.one_in(2),
+            after_tasks_finish: !rng.one_in(4),
             tolerable_failures: [0, 2, CoordinatorConfig::UNLIMITED][rng.below(3) as usize],
             retained: 1 + rng.below(3) as u32,
             retention: [
@@ -131,24 +105,58 @@ impl World {
             },
             ..CoordinatorConfig::default()
         };
-        let machine = CheckpointCoordinator::new(config, cp(1 + rng.below(5))).unwrap();
+        let mut next_token = 0;
+        let (mut found, mut foreign) = (BTreeMap::new(), BTreeMap::new());
+        let mut next_id = 1 + rng.below(5);
+        match rng.below(4) {
+            0 => foreign = some_objects(&mut rng, &mut next_token),
+            1 => {
+                for _ in 0..=rng.below(4) {
+                    let course = found_course(&mut rng, &mut next_token);
+                    found.insert(cp(next_id), course);
+                    next_id += 1 + rng.below(3);
+                }
+            }
+            _ => {}
+        }
+        let completed = found.iter().map(|(id, course)| CompletedCheckpoint {
+            id: *id,
+            kind: CheckpointKind::Checkpoint,
+            retention: config.retention,
+            owned: !course.lent,
+            timestamp_ms: id.0,
+            completed_ms: id.0,
+        });
+        let restored = Restored {
+            completed: completed.collect(),
+            full_until_completed: !foreign.is_empty(),
+        };
+        let machine = CheckpointCoordinator::restored(config, cp(next_id), restored).unwrap();
+        let mut registry = SharedRegistry::new();
+        for (id, course) in &found {
+            for number in course.refers_to() {
+                registry.register(*id, &object(number)).unwrap();
+            }
+        }
         let max_concurrent = machine.config().max_concurrent as usize;
         Self {
             machine,
             rng,
             now: 1_000,
             max_concurrent,
-            courses: BTreeMap::new(),
+            courses: found,
             preparing: Vec::new(),
             cleaning: Vec::new(),
             released: BTreeSet::new(),
             gone: BTreeSet::new(),
-            registry: SharedRegistry::new(),
+            registry,
+            floors: BTreeMap::new(),
             live: BTreeMap::new(),
             shared_gone: BTreeSet::new(),
+            foreign,
             finished: BTreeSet::new(),
             running: false,
-            next_token: 0,
+            next_token,
             requests: 0,
             answered: BTreeSet::new(),
             fenced: false,
@@ -157,6 +165,7 @@ impl World {
             last_completed: false,
             events: 0,
             failing: false,
+            finals: 0,
         }
     }
 
@@ -192,8 +201,13 @@ impl World {
                 );
                 let pending = self.courses.values().filter(|c| !c.ended()).count();
                 assert!(
-                    kind.is_savepoint() || pending < self.max_concurrent,
+                    pending < self.max_concurrent
+                        || (kind.is_savepoint() && !self.machine.config().unaligned),
                     "{pending} pending already"
+                );
+                assert!(
+                    kind != CheckpointKind::Final || self.finals > 0,
+                    "the input of these tasks has not ended"
                 );
                 let mut last = self.courses.values().filter(|c| !c.ended());
                 assert!(
@@ -213,8 +227,12 @@ impl World {
                     },
                 );
                 self.preparing.push(id);
+                let lowest = self.machine.completed().lowest_id();
+                self.floors.extend(lowest.map(|lowest| (id, lowest)));
             }
-            Action::TriggerTasks { id, tasks, .. } => {
+            Action::TriggerTasks {
+                id, tasks, full, ..
+            } => {
                 let live: BTreeSet<TaskId> = TASKS
                     .into_iter()
                     .filter(|t| !self.finished.contains(t))
@@ -225,6 +243,7 @@ impl World {
                 let course = self.course(id);
                 assert!(!course.ended() && course.triggered.is_none());
                 course.triggered = Some(live.clone());
+                course.full = full;
                 if !course.kind.unwrap().is_savepoint() {
                     self.cut(id, live);
                 }
@@ -255,7 +274,10 @@ impl World {
                 self.delete(id, acks.iter().map(|a| a.state));
                 self.cleaning.push(id);
             }
-            Action::DiscardAck { id, ack } => self.delete(id, [ack.state].into_iter()),
+            Action::DiscardAck { id, ack } => {
+                assert_ne!(ack.state, STRANGE, "{id} is not of this attempt");
+                self.delete(id, [ack.state].into_iter());
+            }
             Action::Retract { id, acks } => {
                 let course = self.course(id);
                 assert!(course.aborted && course.metadata_exists && !course.completed);
@@ -272,7 +294,7 @@ impl World {
                 assert!(self.released.insert(id), "released once");
                 let course = self.course(id);
                 assert!(course.completed && course.metadata_exists);
-                assert_eq!(delete, !course.kind.unwrap().is_savepoint());
+                assert_eq!(delete, !course.kind.unwrap().is_savepoint() && !course.lent);
                 if delete {
                     course.metadata_exists = false;
                     self.cleaning.push(id);
@@ -289,6 +311,7 @@ impl World {
             Action::Fenced => self.fenced = true,
             Action::Ended { id, outcome, .. } => {
                 let fenced = self.fenced;
+                self.floors.remove(&id);
                 let course = self.course(id);
                 assert!(!course.ended(), "a checkpoint ends once, complete or not");
                 match outcome {
@@ -303,6 +326,7 @@ impl World {
                             refers_to.is_disjoint(&self.shared_gone),
                             "{id} completes without some of its objects"
                         );
+                        self.build_upon(id);
                     }
                     Outcome::Aborted(_) => course.aborted = true,
                 }
@@ -313,7 +337,8 @@ impl World {
                     "a fenced attempt deletes nothing"
                 );
                 for id in &verdict.delete {
-                    assert!(!self.course(*id).kind.unwrap().is_savepoint());
+                    let course = self.course(*id);
+                    assert!(!course.kind.unwrap().is_savepoint() && !course.lent);
                 }
                 for id in &verdict.keep {
                     let refers_to = self.course(*id).refers_to();
@@ -374,19 +399,38 @@ impl World {
     }
 
     /// Takes down what each task's state is made of, and lets the tasks go on: files are added and dropped, and none comes
-    /// back.
+    /// back. What a full one is made of is written for it alone.
     fn cut(&mut self, id: CheckpointId, tasks: BTreeSet<TaskId>) {
+        let full = self.course(id).full;
         for task in tasks {
+            self.next_token += 1;
+            if full {
+                let own = [self.next_token].into();
+                self.course(id).shared.insert(task, own);
+                continue;
+            }
             let mut live = self.live.remove(&task).unwrap_or_default();
             if self.rng.one_in(2) {
                 live.pop_first();
             }
             if live.len() < 3 {
-                self.next_token += 1;
                 live.insert(self.next_token);
             }
+            let foreign = self.foreign.get(&task);
+            assert!(
+                foreign.is_none_or(|foreign| live.is_disjoint(foreign)),
+                "{id} refers to what is somebody else's"
+            );
             self.course(id).shared.insert(task, live.clone());
             self.live.insert(task, live);
+        }
+    }
+
+    /// Lets tasks build upon a full checkpoint from now on: what they built upon before is not in it.
+    fn build_upon(&mut self, id: CheckpointId) {
+        let course = &self.courses[&id];
+        if course.full && !course.kind.unwrap().is_savepoint() {
+            self.live.clone_from(&course.shared);
         }
     }
 
@@ -411,7 +455,10 @@ impl World {
         let Some(lowest) = self.machine.completed().lowest_id() else {
             return;
         };
-        let unused = self.registry.unregister_unused(lowest).objects;
+        // A pending one may build upon what was the oldest when it began.
+        let floors = self.floors.values().copied();
+        let floor = floors.fold(lowest, CheckpointId::min);
+        let unused = self.registry.unregister_unused(floor).objects;
         self.shared_gone.extend(unused.iter().map(|o| o.len));
         for retained in self.machine.completed().all() {
             let refers_to = self.courses[&retained.id].refers_to();
@@ -492,10 +539,18 @@ impl World {
             return self.tell(Fact::Ack {
                 task,
                 id,
-                state: u64::MAX,
+                state: STRANGE,
             });
         };
         let Some(part) = &course.triggered else {
+            if course.completed {
+                // It was there before.
+                self.tell(Fact::Ack {
+                    task,
+                    id,
+                    state: STRANGE,
+                });
+            }
             return;
         };
         if self.finished.contains(&task) && part.contains(&task) {
@@ -521,9 +576,10 @@ impl World {
         let Some(id) = self.rng.pick(&outstanding) else {
             return;
         };
-        let (fault, exists) = match self.rng.below(12) {
-            0 => (Some(PublishFault::NotWritten), false),
-            1 => (Some(PublishFault::Unknown), self.rng.one_in(2)),
+        let (fault, exists) = match self.rng.below(1200) {
+            0..100 => (Some(PublishFault::NotWritten), false),
+            100..200 => (Some(PublishFault::Unknown), self.rng.one_in(2)),
+            200..205 => (Some(PublishFault::Fenced), false),
             _ => (None, true),
         };
         let course = self.course(id);
@@ -563,11 +619,21 @@ impl World {
             9 => CheckpointKind::StopWithSavepoint {
                 drain: self.rng.one_in(2),
             },
-            _ if self.rng.one_in(3) => CheckpointKind::Final,
+            // The engine asks for it, once all that runs has come to the end of its input.
+            _ if self.rng.one_in(3) && self.running => {
+                self.finals += 1;
+                CheckpointKind::Final
+            }
             _ if self.rng.one_in(3) => CheckpointKind::StopWithCheckpoint,
             _ => CheckpointKind::Checkpoint,
         };
-        self.tell(Fact::Trigger(Trigger::new(kind, RequestId(self.requests))));
+        let trigger = Trigger {
+            full: self.rng.one_in(4),
+            format: [SavepointFormat::Canonical, SavepointFormat::Native]
+                [self.rng.below(2) as usize],
+            ..Trigger::new(kind, RequestId(self.requests))
+        };
+        self.tell(Fact::Trigger(trigger));
     }
 
     fn run_tasks(&mut self) {
@@ -576,9 +642,10 @@ impl World {
             return;
         }
         self.running = true;
+        self.finals = 0;
         self.last_completed = false;
         self.finished.clear();
-        self.live.clear();
+        self.live.clone_from(&self.foreign);
         if let Some(newest) = self.newest_existing() {
             let course = &self.courses[&newest];
             assert!(
@@ -598,11 +665,16 @@ impl World {
         });
     }
 
+    fn fail_over(&mut self) {
+        self.running = false;
+        self.finals = 0;
+        self.tell(Fact::Failover);
+    }
+
     fn step(&mut self) {
         self.now += self.rng.below(12);
         if std::mem::take(&mut self.failing) && self.rng.one_in(2) {
-            self.running = false;
-            self.tell(Fact::Failover);
+            self.fail_over();
         }
         match self.rng.below(100) {
             0..=25 => self.ack_wanted(),
@@ -615,7 +687,10 @@ impl World {
             }
             72..=76 => self.request(),
             77..=82 => {
-                while let Some(id) = self.cleaning.pop() {
+                // Some deletions take longer.
+                while !self.rng.one_in(5)
+                    && let Some(id) = self.cleaning.pop()
+                {
                     self.tell(Fact::Cleaned { id });
                 }
             }
@@ -660,8 +735,7 @@ impl World {
             91 if self.rng.one_in(3) => {
                 let task = TASKS[self.rng.below(3) as usize];
                 self.tell(Fact::TaskFailed { task });
-                self.running = false;
-                self.tell(Fact::Failover);
+                self.fail_over();
             }
             93..=97 => self.run_tasks(),
             98 => {
@@ -684,6 +758,7 @@ impl World {
     }
 
     fn finish(&mut self) {
+        self.running = false;
         let status = [
             JobStatus::Finished,
             JobStatus::Cancelled,

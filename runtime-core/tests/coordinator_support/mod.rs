@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+pub(crate) mod course;
+
 use std::time::Duration;
 
 use backend_testkit::fuzz::Random;
