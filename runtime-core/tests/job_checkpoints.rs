@@ -21,7 +21,9 @@ use runtime_core::{
     RestoreFrom, States,
 };
 use state_api::access::ValueAccess;
-use state_api::{CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result};
+use state_api::{
+    CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result, StateType,
+};
 
 fn tolerant(failures: u32) -> ExecutionSettings {
     let settings = settings(10);
@@ -378,4 +380,37 @@ fn state_of_an_operator_without_keys_is_split_over_the_subtasks_of_the_next_run(
         assert_eq!(outcome.restarts, 1);
         assert_eq!(ledger.records().last(), Some(&400), "seed {seed}");
     }
+}
+
+#[test]
+fn the_bytes_of_an_alignment_are_those_of_the_encoded_records() {
+    const LONG: usize = 1_001;
+    let mut encoded = Vec::new();
+    "x".repeat(LONG).encode(&mut encoded);
+    let words: Vec<String> = (0..600).map(|i| format!("{i:0LONG$}")).collect();
+    let ledger = Ledger::new();
+    let job = Job::new("wordcount").parallelism(3);
+    job.source("words", Items::new(words, 4))
+        .persist_in_flight()
+        .key_by_ref(|word: &String| word)
+        .process("count", Count::default())
+        .sink_exactly_once("out", ledger.clone());
+    let bytes: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let to = Arc::clone(&bytes);
+    let (parts, _) = with_memory(JobParts {
+        events: Arc::new(move |event: &JobEvent| {
+            if let JobEvent::CheckpointCompleted(stats) = event {
+                to.lock().unwrap().push(stats.alignment_bytes);
+            }
+        }),
+        ..parts()
+    });
+    Driver::new(5)
+        .budget(4)
+        .run(&job, &settings(10), parts)
+        .unwrap();
+    let bytes = bytes.lock().unwrap();
+    assert!(bytes.iter().any(|bytes| *bytes > 0), "{bytes:?}");
+    let whole = |bytes: &u64| bytes.is_multiple_of(encoded.len() as u64);
+    assert!(bytes.iter().all(whole), "{bytes:?}");
 }

@@ -58,7 +58,7 @@ pub enum GiveUp {
 pub struct AlignmentReport {
     /// Nanoseconds from the first barrier to the last; 0 with a single open channel.
     pub duration_ns: u64,
-    /// Bytes of the records processed between the first barrier and the last.
+    /// Bytes of the records processed between the first barrier and the last, as whoever reads the channels measures them.
     pub bytes: u64,
     /// Bytes of records in flight that became part of the checkpoint.
     pub persisted_bytes: u64,

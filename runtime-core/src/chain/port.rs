@@ -45,6 +45,8 @@ pub(crate) struct Port<T> {
     recovered: VecDeque<Vec<Timed<T>>>,
     /// By channel, the number of the first element that is not recorded.
     recorded: Vec<u64>,
+    /// Takes the bytes of a record that is only measured.
+    measured: Vec<u8>,
 }
 
 impl<T> Port<T> {
@@ -63,6 +65,7 @@ impl<T> Port<T> {
             codec: None,
             recovered: VecDeque::new(),
             recorded: vec![0; channels],
+            measured: Vec::new(),
         }
     }
 
@@ -99,6 +102,20 @@ impl<T> Port<T> {
                 self.receivers[channel].recycle(spent);
             }
         }
+    }
+
+    /// Returns about how many bytes the records of a batch are: as many times those of the first one, encoded, where records have a
+    /// codec; where they have none, the memory of the records themselves without what they own elsewhere.
+    fn bytes_of(&mut self, records: &[Timed<T>]) -> usize {
+        let of_one = match (&self.codec, records.first()) {
+            (Some(codec), Some(first)) => {
+                self.measured.clear();
+                codec.encode(&first.value, &mut self.measured);
+                self.measured.len()
+            }
+            _ => size_of::<T>(),
+        };
+        records.len() * of_one
     }
 
     /// Records a batch that was taken from a channel, if it belongs to a checkpoint and was not recorded when it was queued.
@@ -166,7 +183,9 @@ impl<T> Port<T> {
                 Element::Batch(records) => {
                     // After each batch another channel has its turn, so that none starves.
                     self.cursor = (channel + 1) % channels;
-                    gate.processed(records.len() * size_of::<T>());
+                    if gate.is_aligning() {
+                        gate.processed(self.bytes_of(&records));
+                    }
                     self.record_taken(channel, &records, gate);
                     self.valve.active(channel);
                     (self.batch, self.batch_from) = (records.into(), Some(channel));

@@ -19,9 +19,11 @@ pub struct CheckpointStats {
     pub new_bytes: u64,
     /// The longest alignment of a subtask, in nanoseconds.
     pub alignment_ns: u64,
-    /// The most bytes that a subtask processed while aligning.
+    /// The most bytes of records that a subtask processed while aligning. Where the stream makes records in flight part of
+    /// checkpoints, each batch counts as so many times its first record, encoded without its key; elsewhere as the memory of the
+    /// records themselves, without what they own elsewhere.
     pub alignment_bytes: u64,
-    /// The bytes of records in flight that are part of it, of all subtasks.
+    /// The bytes of records in flight that are part of it, of all subtasks, as they are encoded.
     pub persisted_bytes: u64,
     /// The longest sync part of a subtask, in nanoseconds.
     pub sync_ns: u64,

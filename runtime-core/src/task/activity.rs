@@ -68,7 +68,7 @@ pub struct Activity {
     pub phase: ActivityPhase,
     /// Since when, in milliseconds of wall-clock time.
     pub since_ms: i64,
-    /// Bytes so far: of records processed while aligning, of records in flight that were recorded, or of state that was
-    /// handed to the store.
+    /// Bytes so far: of records processed while aligning (see [`alignment_bytes`](crate::execution::CheckpointStats::alignment_bytes)),
+    /// of records in flight that were recorded, or of state that was handed to the store.
     pub bytes: u64,
 }
