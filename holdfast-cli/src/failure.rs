@@ -93,6 +93,15 @@ impl Failure {
         self.line.as_deref().unwrap_or_default()
     }
 
+    /// Adds what else is known.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        if let Some(line) = &mut self.line {
+            line.push_str(": ");
+            line.push_str(more);
+        }
+        self
+    }
+
     /// Returns the exit code.
     pub(crate) fn exit(&self) -> Exit {
         self.exit

@@ -200,6 +200,16 @@ fn a_checkpoint_that_hangs_is_explained_by_the_subtask_that_holds_it_up() {
     );
     let late = run(&["checkpoint", "--timeout", "100ms"]);
     assert!(one_error_line(&late, NO_ANSWER).contains("goes on in the job"));
+    // It passes over the limit of checkpoints at a time, and hangs as they do.
+    let target = path("savepoints");
+    let late = run(&["savepoint", "--target", arg(&target), "--timeout", "700ms"]);
+    let told = one_error_line(&late, NO_ANSWER);
+    let savepoint = told.split("; savepoint ").nth(1).unwrap_or_default();
+    assert!(
+        savepoint.contains(": waiting for acks for ")
+            && savepoint.contains("; 1.0 count -> map -> stdout: no barrier has come for "),
+        "{told}"
+    );
     let mut rows = String::new();
     job.stdout
         .take()

@@ -14,9 +14,13 @@ use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::control::protocol::Request;
+use crate::control::report::RunReport;
 use crate::control::{Reachable, SocketFolders, ask, find};
 use crate::failure::{Exit, Failure};
 use crate::terminal::say;
+
+/// How long it may take to say why it has not answered.
+const WHY_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long a job may take to say how it stands, unless said otherwise.
 const STATUS_WITHIN: Duration = Duration::from_secs(10);
@@ -52,7 +56,20 @@ async fn ask_patiently<T: DeserializeOwned>(
     within: Option<Duration>,
 ) -> Result<T, Failure> {
     let mut progress = Progress::default();
-    ask(job, request, within, |text| progress.told(text)).await
+    let answer = ask(job, request, within, |text| progress.told(text)).await;
+    match answer {
+        Err(failure) if failure.exit() == Exit::NoAnswer => Err(match under_way(job).await {
+            Some(text) => failure.and(&text),
+            None => failure,
+        }),
+        answer => answer,
+    }
+}
+
+/// Says what the checkpoints of a job wait for; nothing if there are none, or the job does not answer.
+async fn under_way(job: &Reachable) -> Option<String> {
+    let asked = ask::<RunReport>(job, &Request::Status, Some(WHY_WITHIN), |_| {});
+    status::under_way(&asked.await.ok()?)
 }
 
 /// Says what is waited for after a while, and then when it changes, but not every second.

@@ -197,6 +197,31 @@ pub(super) fn ago(report: &RunReport, ended: &Ended) -> String {
 }
 
 /// One line on a checkpoint under way.
+/// Subtasks of a checkpoint that are named in one line.
+const NAMED: usize = 10;
+
+/// Says in one line what is under way, and what each waits for; nothing if there is nothing.
+pub(super) fn under_way(report: &RunReport) -> Option<String> {
+    let mut parts = Vec::new();
+    for pending in &report.pending {
+        parts.push(pending_in_words(pending));
+        let missing = pending.missing.iter().take(NAMED);
+        parts.extend(missing.map(|missing| missing.text.clone()));
+        match pending.missing.len().saturating_sub(NAMED) {
+            0 => {}
+            more => parts.push(format!("and {more} more")),
+        }
+    }
+    if report.waiting_requests > 0 {
+        let waiting = counted(report.waiting_requests as u64, "request");
+        parts.push(format!("{waiting} in line"));
+    }
+    if report.state != "running" {
+        parts.insert(0, format!("the job is {}", report.state));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
 pub(super) fn pending_in_words(pending: &Pending) -> String {
     format!(
         "{} {}: {} for {}, {} of {} done; expires in {}",

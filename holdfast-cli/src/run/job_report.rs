@@ -143,6 +143,22 @@ pub(super) fn taken(done: &CheckpointDone) -> Taken {
     }
 }
 
+/// One line on what the checkpoint waits for that a job is to end with.
+pub(super) fn last_one_waits_for(report: &JobReport) -> String {
+    let mut pending = report.pending.iter();
+    if let Some(last) = pending.rfind(|pending| pending.kind.ends_the_job()) {
+        return last.in_one_line();
+    }
+    let mut parts = vec![waits_for(report)];
+    if let Some(failed) = &report.last_failed
+        && failed.kind.ends_the_job()
+        && let Some(failure) = failed.failure()
+    {
+        parts.push(format!("the last try: {}", plain(&failure.to_error())));
+    }
+    parts.join("; ")
+}
+
 /// One line on what a request waits for.
 pub(super) fn waits_for(report: &JobReport) -> String {
     match (&report.state, report.pending.last()) {

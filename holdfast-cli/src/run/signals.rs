@@ -4,10 +4,10 @@ use runtime_core::execution::JobControl;
 use state_api::ErrorKind;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::control::Asked;
-use super::job_report::taken;
+use super::job_report::{last_one_waits_for, taken};
 use super::listening::Unlisten;
 use crate::failure::{Exit, Failure, plain};
 use crate::terminal::say;
@@ -17,6 +17,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 
 /// The longest such time.
 const LONGEST: Duration = Duration::from_secs(5);
+
+/// How long a job may take to say what its last checkpoint waits for.
+const WHY: Duration = Duration::from_secs(1);
 
 /// How long a job that SIGTERM cancels may take to end.
 const CANCEL: Duration = Duration::from_secs(15);
@@ -110,16 +113,28 @@ impl OnSignal {
                     // The end of the job is waited for elsewhere; it has the rest of the time.
                     tokio::select! {
                         () = tokio::time::sleep_until(until) => {
-                            say(&format!("warning: the job has not ended {within:?} after SIGTERM: cancelling it"));
+                            say(&format!("warning: the job has not ended {within:?} after SIGTERM: cancelling it; {}", self.why().await));
                         }
                         _ = signals.next() => say("cancelling at once"),
                     }
                 }
                 // It ends by itself.
                 Ok(false) => {}
-                Err(_) => say(&format!("warning: there was no last checkpoint within {within:?}: cancelling")),
+                Err(_) => say(&format!(
+                    "warning: there was no last checkpoint within {within:?}: cancelling; {}",
+                    self.why().await
+                )),
             },
             _ = signals.next() => say("cancelling at once"),
+        }
+    }
+
+    /// Says what a stop waits for that takes too long.
+    async fn why(&self) -> String {
+        match timeout(WHY, self.control.status()).await {
+            Ok(Ok(report)) => last_one_waits_for(&report),
+            Ok(Err(_)) => "the job ends".into(),
+            Err(_) => "the job does not say what it waits for".into(),
         }
     }
 

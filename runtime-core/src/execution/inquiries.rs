@@ -121,11 +121,7 @@ impl Coordination {
         if self.coordinator.next_wakeup() <= Some(self.now_ms()) {
             let overdue = self.pending(run).into_iter().filter(|p| p.left_ms == 0);
             self.overdue = overdue
-                .map(|pending| {
-                    let text = pending.to_string();
-                    let lines: Vec<_> = text.lines().map(str::trim).collect();
-                    (pending.id, lines.join("; "))
-                })
+                .map(|pending| (pending.id, pending.in_one_line()))
                 .collect();
         }
     }

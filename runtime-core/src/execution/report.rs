@@ -197,6 +197,14 @@ impl PendingReport {
         }
     }
 
+    /// Writes in one line what its [`Display`](fmt::Display) writes in several.
+    #[must_use]
+    pub fn in_one_line(&self) -> String {
+        let text = self.to_string();
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        lines.join("; ")
+    }
+
     /// Returns the number of subtasks that take part.
     #[must_use]
     pub fn total(&self) -> usize {
