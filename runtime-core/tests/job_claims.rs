@@ -509,6 +509,45 @@ fn what_looks_complete_is_whole_however_often_deletions_fail_or_dawdle() {
 }
 
 #[test]
+fn a_checkpoint_that_was_published_without_an_answer_keeps_its_objects_when_the_job_is_cancelled() {
+    let mut found = 0;
+    for seed in 0..10 {
+        let (lines, ledger, folders) = (lines(4000), Ledger::new(), Folders::new());
+        let faults = StoreFaults {
+            publish_unknown: 1000,
+            ..StoreFaults::default()
+        };
+        let store = FaultyCheckpoints::new(folders.store("wordcount", seed), faults, seed);
+        let settings = settings(10);
+        let settings = ExecutionSettings {
+            checkpointing: CoordinatorConfig {
+                tolerable_failures: CoordinatorConfig::UNLIMITED,
+                ..settings.checkpointing
+            },
+            ..settings
+        };
+        let mut driver = Driver::new(seed).budget(3);
+        let mut parts = asking(
+            &driver,
+            parts().checkpoints(Arc::new(store)),
+            |control, event| {
+                if let JobEvent::CheckpointAborted { .. } = event {
+                    control.cancel();
+                }
+            },
+        );
+        parts.backend = Arc::new(Sharing::default());
+        let job = wordcount(&lines, 2, &ledger);
+        let outcome = driver.run(&job, &settings, parts).unwrap();
+        assert_eq!(outcome.status, JobStatus::Cancelled);
+        let (ids, shared) = folders.check("wordcount");
+        assert_eq!(ids.is_empty(), shared.is_empty());
+        found += ids.len();
+    }
+    assert!(found > 0);
+}
+
+#[test]
 fn a_checkpoint_is_claimed_by_one_job_and_the_second_is_told_by_whom() {
     let (lines, ledger, folders) = (lines(2000), Ledger::new(), Folders::new());
     let backend = Sharing::default();

@@ -177,7 +177,8 @@ pub enum Action<A> {
         /// How it ended.
         outcome: Outcome,
     },
-    /// The job has ended: delete and keep these checkpoints.
+    /// The job has ended: delete and keep these checkpoints; what [`LeaveBehind`](Self::LeaveBehind) named stays as well, with the
+    /// shared objects it uses, if it is still [unresolved](super::CheckpointCoordinator::unresolved).
     AtStop(Verdict),
     /// Nothing more comes from this coordinator, but refusals and [`Action::DiscardAck`].
     Stopped,

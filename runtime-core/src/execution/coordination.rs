@@ -92,7 +92,7 @@ pub(super) struct Coordination {
     pub(super) cleaning: usize,
     /// Deletions that have been started and that the coordinator does not wait for.
     pub(super) draining: usize,
-    /// The oldest checkpoint that is kept when the job has ended; `None` when none is.
+    /// The oldest checkpoint that is kept, or may exist, when the job has ended; `None` when none is.
     pub(super) lowest_kept: Option<CheckpointId>,
     /// What is to be deleted and not gone yet.
     pub(super) deletions: Arc<Deletions>,
@@ -474,7 +474,9 @@ impl Coordination {
                     .delete
                     .iter()
                     .for_each(|id| self.shared.subsumed(*id));
-                self.lowest_kept = verdict.keep.iter().min().copied();
+                // What may exist, published without an answer, is the latest for whoever goes on from it.
+                let may_exist = self.coordinator.unresolved().iter();
+                self.lowest_kept = verdict.keep.iter().chain(may_exist).min().copied();
                 self.release_at_stop();
             }
             Action::Stopped => effects.push(Effect::Stopped),
