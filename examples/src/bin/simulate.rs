@@ -1,4 +1,5 @@
-//! Does my operator survive crashes, rescaling and a store that fails? Many times, in an order that a seed repeats.
+//! Does my operator survive crashes, cancels, stops, failures of its own, rescaling and a store that fails? Many times, in an order
+//! that a seed repeats.
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -9,6 +9,9 @@ use crate::failure::{Failure, one_line};
 use crate::inspect::Table;
 use crate::terminal::{bytes, counted, grouped, print, say, span};
 
+/// Subtasks of a checkpoint that are named in one line.
+const NAMED: usize = 10;
+
 /// Says how a job stands; without a name how all stand, one a line if there are several.
 ///
 /// # Errors
@@ -196,10 +199,6 @@ pub(super) fn ago(report: &RunReport, ended: &Ended) -> String {
     format!("{} {}, {} ago", ended.kind, ended.id, span(ms))
 }
 
-/// One line on a checkpoint under way.
-/// Subtasks of a checkpoint that are named in one line.
-const NAMED: usize = 10;
-
 /// Says in one line what is under way, and what each waits for; nothing if there is nothing.
 pub(super) fn under_way(report: &RunReport) -> Option<String> {
     let mut parts = Vec::new();
@@ -222,6 +221,7 @@ pub(super) fn under_way(report: &RunReport) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
+/// One line on a checkpoint under way.
 pub(super) fn pending_in_words(pending: &Pending) -> String {
     format!(
         "{} {}: {} for {}, {} of {} done; expires in {}",

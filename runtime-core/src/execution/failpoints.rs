@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::chain::link::Head;
+
 /// A moment of a checkpoint or a restore at which a crash test may strike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failpoint {
@@ -26,7 +28,13 @@ pub enum Failpoint {
 #[derive(Clone, Default)]
 pub struct Failpoints {
     hook: Option<Arc<dyn Fn(Failpoint) -> bool + Send + Sync>>,
+    #[cfg(feature = "testing")]
+    around: Option<Arc<AroundChain>>,
 }
+
+/// Puts something around the chain of a subtask.
+#[cfg(feature = "testing")]
+type AroundChain = dyn Fn(Box<dyn Head>) -> Box<dyn Head> + Send + Sync;
 
 impl Failpoints {
     /// Creates the points without a hook.
@@ -40,7 +48,29 @@ impl Failpoints {
     pub fn new(hook: impl Fn(Failpoint) -> bool + Send + Sync + 'static) -> Self {
         Self {
             hook: Some(Arc::new(hook)),
+            #[cfg(feature = "testing")]
+            around: None,
         }
+    }
+
+    /// Sets what is put around the chain of each subtask.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub(crate) fn around_chains(
+        mut self,
+        around: impl Fn(Box<dyn Head>) -> Box<dyn Head> + Send + Sync + 'static,
+    ) -> Self {
+        self.around = Some(Arc::new(around));
+        self
+    }
+
+    /// Puts around a chain what was set.
+    pub(crate) fn around_chain(&self, chain: Box<dyn Head>) -> Box<dyn Head> {
+        #[cfg(feature = "testing")]
+        if let Some(around) = &self.around {
+            return around(chain);
+        }
+        chain
     }
 
     /// Calls the hook.

@@ -273,7 +273,7 @@ impl RunStart<'_> {
             };
             let opening_env = env.clone();
             let opening = Box::pin(async move {
-                let mut chain = head(&opening_env);
+                let mut chain = opening_env.failpoints.around_chain(head(&opening_env));
                 chain.open(&opening_env).await?;
                 Ok(chain)
             });

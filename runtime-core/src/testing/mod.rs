@@ -35,21 +35,26 @@
 //! owner.process("a".to_owned(), ()).unwrap();
 //! assert_eq!(owner.take_values(), [2]);
 //! ```
+mod any_settings;
 mod collected;
 mod driver;
+mod failing_operators;
 mod faulty_checkpoints;
+mod faulty_storage;
 mod keyed_harness;
 mod simulation;
 mod step_executor;
 mod stepped_job;
+mod trouble;
 mod two_input_harness;
 
 pub use driver::Driver;
 pub use faulty_checkpoints::{FaultyCheckpoints, StoreFaults};
 pub use keyed_harness::KeyedHarness;
-pub use simulation::{Simulation, SimulationReport, Trouble};
+pub use simulation::{Simulation, SimulationReport};
 pub use step_executor::StepExecutor;
 pub use stepped_job::SteppedJob;
+pub use trouble::Trouble;
 pub use two_input_harness::TwoInputHarness;
 
 use collected::Collected;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backend_testkit::fuzz::Random;
 use futures_util::FutureExt;
 use managed_state::keyed::{At, ValueState};
 use managed_state::operator::OperatorStates;
@@ -120,18 +121,56 @@ struct LedgerInner<T> {
     next: u64,
     prepared: BTreeMap<u64, Vec<T>>,
     committed: BTreeMap<u64, Vec<T>>,
+    /// Commits that go wrong are drawn from here, as long as there are some left.
+    faults: Random,
+    faults_left: u32,
+}
+
+/// What goes wrong with a commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CommitFault {
+    Fails,
+    IsPutOff,
+    FailsAfterwards,
+}
+
+impl<T> LedgerInner<T> {
+    fn draw_fault(&mut self) -> Option<CommitFault> {
+        if self.faults_left == 0 || !self.faults.number().is_multiple_of(6) {
+            return None;
+        }
+        self.faults_left -= 1;
+        let all = [
+            CommitFault::Fails,
+            CommitFault::IsPutOff,
+            CommitFault::FailsAfterwards,
+        ];
+        Some(all[(self.faults.number() % 3) as usize])
+    }
 }
 
 impl<T: Clone> Ledger<T> {
     pub fn new() -> Self {
+        Self::unsteady(0, 0)
+    }
+
+    /// Some commits go wrong: one fails, or is to be tried again later, or is made and fails all the same.
+    pub fn unsteady(seed: u64, faults: u32) -> Self {
         let inner = LedgerInner {
             next: 1,
             prepared: BTreeMap::new(),
             committed: BTreeMap::new(),
+            faults: Random::new(seed),
+            faults_left: faults,
         };
         Self {
             inner: Arc::new(Mutex::new(inner)),
         }
+    }
+
+    /// How many commits may still go wrong.
+    pub fn faults_left(&self) -> u32 {
+        self.inner.lock().unwrap().faults_left
     }
 
     /// The visible records in the order of their transactions.
@@ -191,6 +230,15 @@ impl<T: Record> TwoPhaseWriter for LedgerWriter<T> {
 
     fn commit(&mut self, transaction: &u64) -> Result<CommitOutcome> {
         let mut inner = self.ledger.inner.lock().unwrap();
+        let fault = inner.draw_fault();
+        match fault {
+            Some(CommitFault::Fails) => return Err(Error::user("a commit fails")),
+            Some(CommitFault::IsPutOff) => {
+                let busy = Error::retryable("the ledger is busy");
+                return Ok(CommitOutcome::RetryLater(busy));
+            }
+            Some(CommitFault::FailsAfterwards) | None => {}
+        }
         if let Some(records) = inner.prepared.remove(transaction) {
             inner.committed.insert(*transaction, records);
         }
@@ -198,7 +246,10 @@ impl<T: Record> TwoPhaseWriter for LedgerWriter<T> {
             inner.committed.contains_key(transaction),
             "transaction {transaction} is gone"
         );
-        Ok(CommitOutcome::Committed)
+        match fault {
+            Some(_) => Err(Error::user("a commit is made, and its answer is lost")),
+            None => Ok(CommitOutcome::Committed),
+        }
     }
 
     fn recover_and_abort(&mut self, _transaction: &u64) -> Result<()> {
