@@ -10,6 +10,7 @@ use backend_testkit::storage::{CountingStorage, FaultyStorage, MemoryStorage};
 use backend_testkit::{Call, Fault, InlineExecutor, block_on};
 use bytes::Bytes;
 use checkpoint_storage::{LocalCopies, LocalCopyOptions, RestoringStorage, UuidSource};
+use futures_util::FutureExt;
 use state_api::{
     CheckpointId, CheckpointStorage, CheckpointStream, Error, ErrorKind, JobId, ObjectHandle,
     Result, Root, Scope, StateHandle, Subtask, read_handle,
@@ -712,6 +713,79 @@ fn dp_02_whatever_is_wrong_with_a_copy_the_object_is_read_and_that_is_told_once(
         copies.start_from(Some(CheckpointId(2)), [&object]);
         assert_eq!(copies.total(), (0, 0));
     }
+}
+
+#[test]
+fn k_623_where_copy_and_object_are_both_bad_the_error_is_the_stores_and_the_copy_is_told_of() {
+    let bads: [(ErrorKind, &dyn Fn(&Case, &FaultyStorage, &str)); 3] = [
+        (ErrorKind::Corrupt, &|case, _, name| {
+            assert!(case.memory.damage(name, |bytes| bytes[9] ^= 1));
+        }),
+        (ErrorKind::Corrupt, &|case, _, name| {
+            assert!(case.memory.remove(name));
+        }),
+        (ErrorKind::Retryable, &|_, store, _| {
+            store.fail_all(Call::Open, Fault::Fail(ErrorKind::Retryable));
+        }),
+    ];
+    for (number, (kind, bad)) in bads.iter().enumerate() {
+        let case = Case::new();
+        let copies = case.open();
+        let object = case.write(&copies, 1, &big(7));
+        copies.start_from(Some(CheckpointId(1)), [&object]);
+        fs::write(copies.find(&object).unwrap(), big(8)).unwrap();
+        let store = FaultyStorage::new(Arc::new(case.store.clone()));
+        bad(&case, &store, object.path.as_str());
+        let of_store = Arc::new(store.clone());
+        let storage = RestoringStorage::new(
+            of_store.clone(),
+            Some(copies.clone()),
+            CheckpointId(1),
+            "count",
+            SUBTASK,
+        );
+        let handle = StateHandle::Object(object.clone());
+        let error = block_on(read_handle(&storage, &handle)).unwrap_err();
+        let alone = block_on(read_handle(&*of_store, &handle)).unwrap_err();
+        assert_eq!(error.kind(), *kind, "{number}: {error}");
+        assert_eq!(error.to_string(), alone.to_string());
+        let warnings = case.warnings();
+        assert_eq!(warnings.len(), 1, "{number}: {warnings:?}");
+        assert!(warnings[0].contains(object.path.as_str()), "{warnings:?}");
+    }
+}
+
+#[test]
+fn k_624_a_restore_that_is_cancelled_while_it_reads_leaves_no_call_behind_and_can_be_repeated() {
+    let case = Case::new();
+    let copies = case.open();
+    let copied = case.write(&copies, 1, &big(1));
+    let object = case.write(&copies, 1, &big(2));
+    copies.start_from(Some(CheckpointId(1)), [&copied]);
+    assert_eq!(copies.find(&object), None);
+    let store = FaultyStorage::new(Arc::new(case.store.clone()));
+    let storage = RestoringStorage::new(
+        Arc::new(store.clone()),
+        Some(copies.clone()),
+        CheckpointId(1),
+        "count",
+        SUBTASK,
+    );
+    let (copied, object) = (StateHandle::Object(copied), StateHandle::Object(object));
+    for call in [Call::Open, Call::Next] {
+        store.fail_all(call, Fault::Hang);
+        let mut restore = Box::pin(async {
+            read_handle(&storage, &copied).await?;
+            read_handle(&storage, &object).await
+        });
+        assert!(restore.as_mut().now_or_never().is_none(), "{call:?}");
+        assert_eq!(store.hanging(), 1);
+        drop(restore);
+        assert_eq!(store.hanging(), 0);
+        store.heal();
+    }
+    assert_eq!(block_on(read_handle(&storage, &copied)).unwrap(), big(1));
+    assert_eq!(block_on(read_handle(&storage, &object)).unwrap(), big(2));
 }
 
 #[test]
