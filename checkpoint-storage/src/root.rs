@@ -30,7 +30,7 @@ pub struct StoreRoot {
     prefix: Arc<str>,
     url: Arc<str>,
     requests: Option<Requests>,
-    patience: Option<Patience>,
+    patience: Option<Arc<Patience>>,
     sealing: Arc<Sealing>,
     sealed: Arc<IndexCache>,
     signer: Option<Arc<dyn MetadataSigner>>,
@@ -143,7 +143,7 @@ impl StoreRoot {
     #[cfg(feature = "http")]
     pub(crate) fn with_patience(self, patience: Patience) -> Self {
         Self {
-            patience: Some(patience),
+            patience: Some(Arc::new(patience)),
             ..self
         }
     }
