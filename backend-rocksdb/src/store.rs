@@ -34,9 +34,9 @@ const SMALL_VALUE: usize = 1 << 10;
 const LEAST_BUFFER: usize = 64;
 /// Entries of write buffers that are sorted to be read in order; more are written to a file.
 pub(crate) const SORTED_AT_ONCE: u64 = 16 << 10;
-/// Entries that may be sorted in all, one time after the other, before write buffers are written to a file: as much work as that
-/// takes, so that it is at most doubled, and whoever goes through a state page by page does not sort the same for each page.
-const SORTED_IN_ALL: u64 = 16 * SORTED_AT_ONCE;
+/// Entries that may be sorted in all, one time after the other, before write buffers are written to a file: what takes as long as two
+/// or three files. So whoever goes through a state page by page does not sort the same for each page.
+const SORTED_IN_ALL: u64 = 4 * SORTED_AT_ONCE;
 /// Time between two looks at a database that takes no writes for the moment.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Writes between two reports of the gauges.
