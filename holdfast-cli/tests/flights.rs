@@ -16,6 +16,7 @@ const BACKENDS: &[&str] = &[
 ];
 
 const WHOLE: &str = "execution.checkpointing.incremental=false";
+#[cfg(feature = "rocksdb")]
 const INCREMENTAL: &str = "execution.checkpointing.incremental=true";
 
 /// Backends, and whether their checkpoints are incremental where they can be told.
