@@ -252,7 +252,7 @@ fn a_look_into_the_store_that_fails_leaves_no_timer_unseen() {
     store.fails.set(false);
     timers.add(&mut store, &key, &(), 500).unwrap();
     let left = std::iter::from_fn(|| timers.pop_due(&mut store, 999).unwrap());
-    let left: Vec<_> = left.map(|timer| timer.time).collect();
+    let left: Vec<_> = left.map(|timer| timer.time).take(1_000).collect();
     assert_eq!(left, (128..300).chain([500]).collect::<Vec<_>>());
 }
 
