@@ -90,6 +90,7 @@ execution.checkpointing:
   checkpoints-after-tasks-finish: true
   memory-storage.max-state-size: 1 mb
 execution.state-recovery: {path: /data/sp/1, claim-mode: no_claim, ignore-unclaimed-state: true, restore-only: count; out, rename: tally = count}
+web.checkpoints.history: 25
 pipeline.max-parallelism: 128
 parallelism.default: 4
 ";
@@ -111,6 +112,7 @@ parallelism.default: 4
             unaligned: false,
             aligned_timeout: Duration::ZERO,
             without_in_flight: None,
+            history: 25,
             storage: StorageSettings {
                 location: StorageLocation::Folder("file:///data/chk".to_owned()),
                 savepoint_dir: Some("/data/sp".to_owned()),
