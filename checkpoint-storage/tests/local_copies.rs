@@ -717,14 +717,15 @@ fn dp_02_whatever_is_wrong_with_a_copy_the_object_is_read_and_that_is_told_once(
 
 #[test]
 fn k_623_where_copy_and_object_are_both_bad_the_error_is_the_stores_and_the_copy_is_told_of() {
-    let bads: [(ErrorKind, &dyn Fn(&Case, &FaultyStorage, &str)); 3] = [
-        (ErrorKind::Corrupt, &|case, _, name| {
+    type Bad = fn(&Case, &FaultyStorage, &str);
+    let bads: [(ErrorKind, Bad); 3] = [
+        (ErrorKind::Corrupt, |case, _, name| {
             assert!(case.memory.damage(name, |bytes| bytes[9] ^= 1));
         }),
-        (ErrorKind::Corrupt, &|case, _, name| {
+        (ErrorKind::Corrupt, |case, _, name| {
             assert!(case.memory.remove(name));
         }),
-        (ErrorKind::Retryable, &|_, store, _| {
+        (ErrorKind::Retryable, |_, store, _| {
             store.fail_all(Call::Open, Fault::Fail(ErrorKind::Retryable));
         }),
     ];
