@@ -1,5 +1,4 @@
-//! Does my operator survive crashes, cancels, stops, failures of its own, rescaling and a store that fails? Many times, in an order
-//! that a seed repeats.
+//! Does my operator survive crashes, stops, failures of its own, rescaling and a store that fails, in 200 orders that seeds repeat?
 use std::sync::Arc;
 use std::time::Duration;
 
