@@ -22,6 +22,18 @@ pub struct StoredCheckpoint {
     pub folder: StoreRoot,
     /// Length of the metadata in bytes.
     pub metadata_len: u64,
+    /// Newer checkpoints that can't be read, where the newest one of a job was asked for: nobody should go on from an older one
+    /// without knowing.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A checkpoint whose metadata can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// Name of its folder in the job folder.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
 }
 
 impl StoredCheckpoint {
@@ -72,6 +84,7 @@ impl StoredCheckpoint {
             own,
             folder: place,
             metadata_len: bytes.len() as u64,
+            passed_over: Vec::new(),
         })
     }
 
@@ -90,6 +103,14 @@ impl StoredCheckpoint {
             Err(e) if e.kind() == ErrorKind::NotFound => Err(explain(e, &above, &folder).await),
             other => other,
         }
+    }
+
+    /// Tells whether the checkpoint was deleted since it was read, as a job does when a newer one completes.
+    ///
+    /// # Errors
+    /// `Retryable` when the store fails.
+    pub async fn was_deleted(&self) -> Result<bool> {
+        Ok(self.folder.len(METADATA_NAME).await?.is_none())
     }
 
     /// Returns a storage that reads the checkpoint's objects; other roots must be allowed by name.
@@ -132,38 +153,42 @@ impl StoredCheckpoint {
 
 /// Returns the newest complete checkpoint of a job folder: of the highest attempt that completed one, the highest id.
 pub(crate) async fn latest(job: &StoreRoot) -> Result<StoredCheckpoint> {
-    let found = list_checkpoints(job).await?;
-    let damaged: Vec<_> = found
-        .iter()
-        .filter(|c| matches!(c.state, CheckpointState::Damaged(_)))
-        .map(|c| &c.name)
-        .collect();
-    let skipped = damaged.len();
-    if skipped > 0 {
-        tracing::warn!(job = job.url(), checkpoints = ?damaged, "damaged checkpoints are skipped");
-    }
-    let (mut complete, mut why) = (None, None);
-    for listed in found {
+    let (mut complete, mut damaged) = (None, Vec::new());
+    for listed in list_checkpoints(job).await? {
         match listed.state {
             CheckpointState::Complete(checkpoint) if complete.is_none() => {
                 complete = Some(*checkpoint);
             }
-            CheckpointState::Damaged(error) if why.is_none() => why = Some(error),
+            CheckpointState::Damaged(error) => damaged.push((listed.name, error)),
             _ => {}
         }
     }
-    complete.ok_or_else(|| {
-        // Whoever took that for an empty folder would begin anew, and lose what is in them.
-        let error = match skipped {
-            0 => Error::not_found("the job folder has no complete checkpoint"),
-            n => Error::corrupt(format!(
-                "the job folder has no checkpoint that can be read; {n} damaged ones are left alone"
-            )),
-        };
-        match why {
-            Some(why) => error.with("folder", job.url()).caused_by(why),
-            None => error.with("folder", job.url()),
+    if let Some(mut newest) = complete {
+        let id = newest.metadata.checkpoint;
+        newest.passed_over = damaged
+            .into_iter()
+            .filter(|(name, _)| checkpoint_of_folder(name).is_some_and(|other| other > id))
+            .map(|(name, error)| PassedOver {
+                name,
+                why: error.to_string(),
+            })
+            .collect();
+        for PassedOver { name, why } in &newest.passed_over {
+            tracing::warn!(job = job.url(), checkpoint = %name, %why, "a damaged checkpoint is passed over");
         }
+        return Ok(newest);
+    }
+    // Whoever took damaged ones for an empty folder would begin anew, and lose what is in them.
+    let error = match damaged.len() {
+        0 => Error::not_found("the job folder has no complete checkpoint"),
+        n => Error::corrupt(format!(
+            "the job folder has no checkpoint that can be read; {n} damaged ones are left alone"
+        )),
+    };
+    let error = error.with("folder", job.url());
+    Err(match damaged.into_iter().next() {
+        Some((_, why)) => error.caused_by(why),
+        None => error,
     })
 }
 
@@ -196,10 +221,17 @@ pub enum CheckpointState {
 pub async fn list_checkpoints(job: &StoreRoot) -> Result<Vec<ListedCheckpoint>> {
     let mut listed = Vec::new();
     for entry in job.list("").await? {
-        let Some(id) = checkpoint_of_folder(&entry.name).filter(|_| entry.is_folder) else {
+        let Some(id) = checkpoint_of_folder(&entry.name) else {
             continue;
         };
         let mut read = StoredCheckpoint::read(job, &entry.name).await;
+        if !entry.is_folder && !matches!(read, Ok(_)) {
+            // A link to a folder on another disk that isn't there now, say: what it refers to is not nobody's.
+            read = Err(Error::corrupt(
+                "what has the name of a checkpoint's folder is none, and can't be entered",
+            )
+            .with("checkpoint", job.folder(&entry.name).url()));
+        }
         let mut marked = false;
         if matches!(&read, Err(e) if e.kind() == ErrorKind::NotFound) {
             // Completed or given up, it may have been just now: what is there says which, not that something is.

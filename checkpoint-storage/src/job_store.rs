@@ -134,7 +134,10 @@ impl JobStore {
             Some(last) if last == self.attempt => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::Fenced,
-                format!("the number of attempt {} was removed", self.attempt),
+                format!(
+                    "the number of attempt {} is gone: the folder of the job was removed or moved away",
+                    self.attempt
+                ),
             )
             .with("job", &self.job)),
         }

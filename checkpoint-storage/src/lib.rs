@@ -66,7 +66,9 @@ mod stream;
 mod survey;
 mod verify;
 
-pub use checkpoint::{CheckpointState, ListedCheckpoint, StoredCheckpoint, list_checkpoints};
+pub use checkpoint::{
+    CheckpointState, ListedCheckpoint, PassedOver, StoredCheckpoint, list_checkpoints,
+};
 pub use choice::StorageChoice;
 pub use claim::{CLAIM_NAME, ClaimRecord};
 pub use cleanup::{DeleteReport, SweepReport};

@@ -59,6 +59,8 @@ pub(crate) async fn read_part(
         Err(e) => return Err(e),
     };
     if bytes.len() as u64 != wanted {
+        // The whole length, if it can be had: a part behind the end has none.
+        check_len(root, object).await?;
         return Err(wrong_len(object, range.start + bytes.len() as u64));
     }
     if wanted == object.len && digest_of(&bytes) != object.digest {

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use state_api::{Error, JobId, Result, Root};
 
 use crate::cleanup::{DeleteReport, is_temporary};
@@ -8,6 +9,9 @@ use crate::names::{ObjectNames, UuidSource, attempt_of_name};
 use crate::options::StreamOptions;
 use crate::root::StoreRoot;
 use crate::storage::ObjectCheckpointStorage;
+
+/// What is written, and removed, to see whether a folder can be written.
+const TRY_OUT_NAME: &str = "_writable";
 
 /// How often a new folder name is tried when one is taken.
 const FOLDER_ATTEMPTS: u32 = 10;
@@ -21,10 +25,10 @@ pub struct SavepointFolder {
 impl SavepointFolder {
     /// Picks a new folder `savepoint-<first 6 of the job id>-<random>` below the target, or else below the default.
     ///
-    /// Nothing is created yet.
+    /// Something is written there and removed, so that a target that can't be written is told at once.
     ///
     /// # Errors
-    /// `InvalidArgument` when there is neither target nor default; `Retryable` when the store fails.
+    /// `InvalidArgument` when there is neither target nor default; those of the store.
     pub async fn choose(
         target: Option<&StoreRoot>,
         default: Option<&StoreRoot>,
@@ -39,9 +43,11 @@ impl SavepointFolder {
             let random = names.next().simple().to_string();
             let name = format!("savepoint-{short}-{}", &random[..12]);
             if above.list(&name).await?.is_empty() {
-                return Ok(Self {
-                    root: above.folder(&name),
-                });
+                let root = above.folder(&name);
+                try_out(&root)
+                    .await
+                    .map_err(|e| e.with("target", above.url()))?;
+                return Ok(Self { root });
             }
         }
         Err(Error::retryable(format!(
@@ -67,6 +73,14 @@ impl SavepointFolder {
             options,
         )
     }
+}
+
+/// Writes something and removes it: that a folder can't be written, or that its disk is full, is told before a job holds still for the
+/// savepoint.
+async fn try_out(root: &StoreRoot) -> Result<()> {
+    root.publish(TRY_OUT_NAME, Bytes::from_static(&[b'-'; 4096]))
+        .await?;
+    root.delete(TRY_OUT_NAME).await
 }
 
 impl JobStore {

@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Savepoint(SavepointArgs),
     /// Stop a running job with a savepoint
     Stop(StopArgs),
-    /// End a running job at once; its last checkpoint stays
+    /// End a running job at once; its last checkpoint stays, unless it runs with another --retain
     Cancel(AskArgs),
     /// List jobs and their checkpoints
     List(ListArgs),
@@ -122,7 +122,9 @@ Examples:
   holdfast run flights --input flights.csv --output delays --checkpoints checkpoints --from savepoints/savepoint-… --plan
   holdfast run flights --input flights.csv --config holdfast.yaml --parallelism 4 -D execution.checkpointing.timeout=1min
 
-Rows go to the standard output, or to part files in --output: there each row stands once, whatever happened on the way.";
+Rows go to the standard output, or to part files in --output: there each row stands once, whatever happened on the way. With
+--from the input goes on where the checkpoint says: files that have come or grown since are not read. A job that fails ends,
+and says how to go on; -D restart-strategy.type=exponential-delay (or another one) has it restart by itself.";
 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{RUN_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -207,7 +209,7 @@ pub(crate) struct RunArgs {
     /// Don't listen: the job can be controlled by signals only
     #[arg(long)]
     pub(crate) no_socket: bool,
-    /// Longest time for the last checkpoint at SIGTERM; after it the job is cancelled
+    /// Longest time for the last checkpoint at SIGTERM and SIGHUP; after it the job is cancelled
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
     pub(crate) stop_timeout: Duration,
     /// Write what happens to the standard output, one JSON object a line (what the demo reads)

@@ -35,8 +35,8 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done; or the job was stopped, by SIGTERM or `holdfast stop`, with all that it had read in a checkpoint
   1    failed while running
-  2    wrong arguments, rows or configuration, nothing under that path, or something that can't be done with it;
-       a new checkpoint's folder may have been begun, nothing else was
+  2    wrong arguments, rows or configuration, nothing under that path, or something that can't be done with it, as
+       a state or an input that does not fit; a new checkpoint's folder may have been begun, nothing else was
   3    a checkpoint is damaged
   4    the job that was asked does not run, or ended before it answered
   5    the job that was asked did not answer in time
@@ -123,6 +123,7 @@ impl From<Error> for Failure {
             | ErrorKind::InvalidArgument
             | ErrorKind::NotFound
             | ErrorKind::AlreadyExists
+            | ErrorKind::Incompatible
             | ErrorKind::Unsupported => Exit::Usage,
             ErrorKind::Corrupt => Exit::Damaged,
             ErrorKind::Fenced => Exit::Fenced,

@@ -105,8 +105,23 @@ fn signals() -> std::io::Result<Vec<Signal>> {
     Ok(signals)
 }
 
+/// Has a write past the limit of file sizes (`ulimit -f`) fail like one on a full disk, instead of ending the process without a word.
+pub(crate) fn outlive_file_limits() {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+    else {
+        return;
+    };
+    let _entered = runtime.enter();
+    // The handler stays when nobody listens any more. Without one the limit is as strict as before, only not as clear.
+    drop(signal(SignalKind::from_raw(
+        rustix::process::Signal::XFSZ.as_raw(),
+    )));
+}
+
 /// Says whether the program was started to outlive its terminal, as by `nohup`.
-fn ignores_hangups() -> bool {
+pub(crate) fn ignores_hangups() -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return false;
     };

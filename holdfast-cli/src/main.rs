@@ -47,6 +47,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     failure::install_panic_hook();
+    interruption::outlive_file_limits();
     let outcome = args::parse().and_then(|cli| match cli {
         Some(cli) => dispatch(cli),
         None => Ok(()),

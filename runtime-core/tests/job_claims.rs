@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use backend_hashmap::HashMapSnapshots;
 use checkpoint_storage::{
-    CLAIM_NAME, CheckpointState, MemoryStore, StoreRoot, StreamOptions, UuidSource,
-    list_checkpoints, verify,
+    CLAIM_NAME, CheckpointState, MemoryStore, StoreRoot, StoredCheckpoint, StreamOptions,
+    UuidSource, list_checkpoints, verify,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, LocalBoxFuture};
@@ -442,6 +442,76 @@ fn a_claim_outlasts_the_process_and_what_was_claimed_is_kept_as_long_as_any_of_i
         }
     }
     assert_eq!(used, 6, "those that kept it");
+}
+
+/// What is complete stays whole: a claimer gets one checkpoint, not those that were built upon it.
+#[test]
+fn checkpoints_beside_a_claimed_one_keep_the_objects_that_they_share_with_it() {
+    let mut shared_with_it = 0;
+    for (seed, claimer) in (0..8).zip(["second", "first"].into_iter().cycle()) {
+        let (lines, ledger, folders) = (lines(4000), Ledger::new(), Folders::new());
+        let job = wordcount(&lines, 2, &ledger);
+        let settings_of_first = ExecutionSettings {
+            job_id: JobId::new("first").unwrap(),
+            ..retaining(settings(10), 4)
+        };
+        let mut parts = parts().checkpoints(folders.store("first", seed));
+        parts.backend = Arc::new(Sharing::default());
+        Driver::new(seed)
+            .budget(3)
+            .run(&job, &settings_of_first, parts)
+            .unwrap();
+        let (before, _) = folders.check("first");
+        assert_eq!(before.len(), 4, "seed {seed}");
+        let path = format!("memory://all/first/chk-{}", before[0]);
+        let of_oldest = now(StoredCheckpoint::read(
+            &folders.0.folder("first"),
+            &format!("chk-{}", before[0]),
+        ));
+        let of_oldest = of_oldest.unwrap().metadata;
+        // It goes on until the claimed one is subsumed, in one process or, knowing the claim from the store alone, in two.
+        let claiming = starting(claimer, &path, ClaimMode::Claim);
+        if seed % 4 < 2 {
+            stopped_with(
+                &folders,
+                seed + 100,
+                &Sharing::default(),
+                &job,
+                None,
+                &claiming,
+            );
+        }
+        let going_on = match seed % 4 {
+            0 | 1 => ExecutionSettings {
+                restore: RestoreFrom::Latest,
+                claim: ClaimMode::NoClaim,
+                checkpointing: retaining(settings(10), 8).checkpointing,
+                ..claiming
+            },
+            _ => claiming,
+        };
+        let mut parts = self::parts().checkpoints(folders.store(claimer, seed + 200));
+        parts.backend = Arc::new(Sharing::default());
+        Driver::new(seed)
+            .budget(3)
+            .run(&job, &going_on, parts)
+            .unwrap();
+        let (after, shared) = folders.check("first");
+        for id in &before[1..] {
+            let stays = claimer == "second" || seed % 4 >= 2;
+            assert!(
+                after.contains(id) || !stays,
+                "seed {seed}: {id} in {after:?}"
+            );
+        }
+        let oldest: BTreeSet<_> = of_oldest
+            .shared_objects()
+            .map(ToString::to_string)
+            .collect();
+        shared_with_it += shared.intersection(&oldest).count();
+        folders.check("second");
+    }
+    assert!(shared_with_it > 0, "nothing was shared");
 }
 
 #[test]

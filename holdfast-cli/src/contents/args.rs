@@ -46,11 +46,12 @@ pub(crate) enum Rows {
 Examples:
   holdfast dump checkpoints/flights                              the latest checkpoint of a job
   holdfast dump checkpoints/flights/chk-12 --state delays/window
-  holdfast dump savepoints/savepoint-… --state totals --format csv --output totals.csv
+  holdfast dump savepoints/savepoint-… --state delays/window --format csv --output window.csv
   holdfast dump checkpoints/flights | jq 'select(.key == \"AA\")'
 
 Values are read by the types that stand in the checkpoint; what only the job can read is written in hexadecimal, raw bytes with
-their length alone. Of a list each element is a line, of a map each of its keys. Expired entries are there too.
+their length alone. Of a list each element is a line, of a map each of its keys. Expired entries are there too. Integers are written
+whole: jq before 1.7 rounds those past 2^53, so what is to be read back by `holdfast bootstrap` better doesn't pass through it.
 
 {EXIT_CODES}"))]
 pub(crate) struct DumpArgs {
@@ -77,8 +78,9 @@ pub(crate) struct DumpArgs {
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  holdfast get checkpoints/flights delays/totals AA
-  holdfast get checkpoints/flights delays/window AA --namespace '{{\"start\":0,\"end\":86400000}}' --json
+  holdfast get checkpoints/wordcount count the
+  holdfast get checkpoints/flights delays/window AA
+  holdfast get checkpoints/flights delays/window AA --namespace '{{\"start_ms\":1357084800000,\"end_ms\":1357171200000}}' --json
   holdfast get checkpoints/orders baskets '{{\"customer\":7,\"shop\":\"north\"}}' --map-key apples
 
 KEY, namespace and map key are JSON, as dump writes them; a string may stand without quotes. The exit code is 8 when the state
@@ -185,8 +187,8 @@ pub(crate) struct RescaleArgs {
 Examples:
   holdfast edit savepoints/savepoint-… --to edited --drop-state delays/window
   holdfast edit savepoints/savepoint-… --to edited --rename delays=mean-delays
-  holdfast edit savepoints/savepoint-… --to edited --state totals --key AA --value '{{\"flights\":7}}'
-  holdfast edit savepoints/savepoint-… --to edited --state totals --key AA --delete
+  holdfast edit savepoints/savepoint-… --to edited --state count --key the --value 7
+  holdfast edit savepoints/savepoint-… --to edited --state delays/window --key AA --delete
   holdfast edit savepoints/savepoint-… --to edited --rows changes.jsonl
 
 The old checkpoint stays as it is. Rows are JSON objects, one a line, as dump writes them: what they name is set, or deleted if they

@@ -286,6 +286,9 @@ pub(crate) struct Ending {
     pub(crate) resume: Option<String>,
     /// The folder that the job ran in, which the command's paths may start from.
     pub(crate) folder: Option<String>,
+    /// Whether it had read all of its input before the request had any effect.
+    #[serde(default)]
+    pub(crate) finished: bool,
 }
 
 #[cfg(test)]

@@ -104,10 +104,10 @@ pub(crate) fn cancel(args: &AskArgs) -> Result<(), Failure> {
         Some(path) => format!("the last checkpoint is {path}"),
         None => "there is no checkpoint to go on from".into(),
     };
-    say(&format!(
-        "job {job} was cancelled; {kept}{}",
-        how_to_go_on(&ending)
-    ));
+    say(&match ending.finished {
+        true => format!("job {job} had finished before it was cancelled; {kept}"),
+        false => format!("job {job} was cancelled; {kept}{}", how_to_go_on(&ending)),
+    });
     path_on_stdout(ending.kept.as_deref())
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Listener {
     from_latest: bool,
     attempt: AtomicU64,
     running: AtomicBool,
+    /// Whether any run got so far that records could come.
+    ran: AtomicBool,
     /// The newest checkpoint that the job can go on from.
     last: Mutex<Option<CheckpointId>>,
     /// What is said only if the run does not fail for the same reason right away.
@@ -47,6 +49,7 @@ impl Listener {
             from_latest,
             attempt: AtomicU64::new(0),
             running: AtomicBool::new(false),
+            ran: AtomicBool::new(false),
             last: Mutex::new(None),
             held: Mutex::new(None),
         }
@@ -55,6 +58,11 @@ impl Listener {
     /// Returns the newest checkpoint in the job's own folder that it completed or was restored from.
     pub(crate) fn last_checkpoint(&self) -> Option<CheckpointId> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whether any run got past its start.
+    pub(crate) fn ran(&self) -> bool {
+        self.ran.load(Ordering::Acquire)
     }
 
     /// Returns the number of records that this process read.
@@ -188,6 +196,7 @@ impl JobEvents for Listener {
             JobEvent::CheckpointCompleted(stats) if !stats.kind.is_savepoint() => {
                 self.note(stats.id);
             }
+            JobEvent::Running { .. } => self.ran.store(true, Ordering::Release),
             JobEvent::RunFailed {
                 restart_in_ms: Some(_),
                 ..

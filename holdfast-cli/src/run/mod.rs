@@ -60,6 +60,9 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     output.attach(&rows(&job, &input, &args, &reading)?);
     if args.plan || !args.reset.is_empty() {
         let start = io.block_on(checkpoints.start_of(&restore))?;
+        if args.plan {
+            start.iter().for_each(store::say_passed_over);
+        }
         let plan = start.map(|start| {
             let (execution, metadata) = (&mut settings.execution, &start.metadata);
             restoring::plan(&job, execution, metadata, &args.reset)
@@ -75,6 +78,10 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let found = io.block_on(checkpoints.look(&restore))?;
     if restore == RestoreFrom::Nothing || found.starts_empty {
         output.check_unused()?;
+    }
+    if let Some(start) = &found.start {
+        store::say_passed_over(start);
+        output.check_not_ahead(start.metadata.checkpoint, &shown(start.folder.url()))?;
     }
     output.check_writable()?;
     let job_id = settings.execution.job_id.clone();
@@ -138,7 +145,9 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         .filter(|_| retention.keeps(status))
         .and_then(|id| checkpoints.path_of(id));
     let taken = stopped.as_ref().map(|(taken, _)| taken);
-    let ending = ending(taken, last.clone(), &restore);
+    let mut ending = ending(taken, last.clone(), &restore);
+    ending.finished =
+        taken.is_none() && matches!(&outcome, Ok(it) if it.status == JobStatus::Finished);
     let told = match &outcome {
         Ok(_) => Ok(ending.clone()),
         Err(error) if error.kind() == ErrorKind::Cancelled => Ok(ending.clone()),
@@ -179,6 +188,7 @@ fn ending(taken: Option<&Taken>, last: Option<String>, restore: &RestoreFrom) ->
         resume,
         folder: folder.and_then(|folder| folder.into_os_string().into_string().ok()),
         kept,
+        finished: false,
     }
 }
 
@@ -298,12 +308,21 @@ fn conclude(
             Ok(())
         }
         Err(error) => {
-            if let Some(path) = kept
-                && error.kind() != ErrorKind::Fenced
-            {
-                say(&format!(
+            match kept {
+                _ if error.kind() == ErrorKind::Fenced => {}
+                // The same command would fail in the same way.
+                Some(path) if !listener.ran() => {
+                    if error.kind() == ErrorKind::Corrupt {
+                        say(&format!(
+                            "note: `holdfast verify {}` tells what is damaged, and which checkpoint is whole",
+                            quoted(path)
+                        ));
+                    }
+                }
+                Some(path) => say(&format!(
                     "note: the last checkpoint is {path}; go on from it with: {resume}"
-                ));
+                )),
+                None => {}
             }
             Err(failure_of(error))
         }

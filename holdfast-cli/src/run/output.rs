@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use runtime_core::Stream;
 use runtime_core::sinks::{FileSink, PrintSink};
+use state_api::CheckpointId;
 
 use super::visible_files;
 use crate::args::JobName;
@@ -45,6 +46,32 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(unusable(folder, &error)),
         }
+    }
+
+    /// Checks that the rows that come after a checkpoint are not there yet, as after a run that went on from it before.
+    ///
+    /// # Errors
+    /// When they are.
+    pub(crate) fn check_not_ahead(&self, id: CheckpointId, path: &str) -> Result<(), Failure> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let ahead = match FileSink::<String>::parts_after(folder, "part", id) {
+            Ok(ahead) => ahead,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(unusable(folder, &error)),
+        };
+        let Some(first) = ahead.first() else {
+            return Ok(());
+        };
+        let files = match ahead.len() {
+            1 => "1 file that a later checkpoint".to_owned(),
+            n => format!("{n} files that later checkpoints"),
+        };
+        Err(Failure::usage(format!(
+            "the output folder {} has {files} committed, from {first} on, and a run from {path} would write these rows again: go on from the newest checkpoint, move those files away first, or name another folder",
+            folder.display()
+        )))
     }
 
     /// Makes the folder and checks that files can be written in it.

@@ -10,6 +10,7 @@ use super::control::Asked;
 use super::job_report::{last_one_waits_for, taken};
 use super::listening::Unlisten;
 use crate::failure::{Exit, Failure, plain};
+use crate::interruption::ignores_hangups;
 use crate::terminal::say;
 
 /// Time between the first two tries of a last checkpoint; it doubles from one to the next.
@@ -39,6 +40,8 @@ pub(super) struct OnSignal {
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// The terminal has gone; `None` where the program was started to outlive it.
+    hangup: Option<Signal>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -60,10 +63,14 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(deaf)?,
             terminate: signal(SignalKind::terminate()).map_err(deaf)?,
+            hangup: match ignores_hangups() {
+                true => None,
+                false => Some(signal(SignalKind::hangup()).map_err(deaf)?),
+            },
         })
     }
 
-    /// Makes Ctrl-C cancel the job, and SIGTERM stop it with a last checkpoint; the signal after a cancel ends the process at once.
+    /// Makes Ctrl-C cancel the job, and SIGTERM, or SIGHUP, stop it with a last checkpoint; the signal after a cancel ends the process at once.
     pub(super) fn control(mut self, io: &Runtime, job: OnSignal) {
         io.spawn(async move {
             let terminated = self.next().await == Kind::Terminate;
@@ -89,7 +96,15 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Kind::Interrupt,
             _ = self.terminate.recv() => Kind::Terminate,
+            () = received(self.hangup.as_mut()) => Kind::Terminate,
         }
+    }
+}
+
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }
 

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use checkpoint_storage::{
-    CheckpointState, JobStore, ProbeOptions, StopRecord, StoreAccess, StoreRoot, StoredCheckpoint,
-    StreamOptions, UuidSource, list_checkpoints, probe,
+    CheckpointState, JobStore, ListedCheckpoint, PassedOver, ProbeOptions, StopRecord, StoreAccess,
+    StoreRoot, StoredCheckpoint, StreamOptions, UuidSource, list_checkpoints, probe,
 };
 use runtime_core::config::{StorageLocation, StorageSettings};
 use runtime_core::coordinator::Retention;
@@ -12,6 +12,7 @@ use state_api::{CheckpointId, Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 
 use super::settings::Settings;
+use crate::terminal::say;
 
 /// Where the checkpoints of a run go, before it starts.
 pub(crate) struct Checkpoints {
@@ -38,6 +39,8 @@ enum Place {
 pub(crate) struct Found {
     /// Whether the newest checkpoint was asked for, and there is none.
     pub(crate) starts_empty: bool,
+    /// What the job starts from.
+    pub(crate) start: Option<StoredCheckpoint>,
     /// What a person should know.
     pub(crate) note: Option<String>,
 }
@@ -160,7 +163,7 @@ impl Checkpoints {
     /// When there is none at the path that is named, or it is damaged.
     pub(crate) async fn start_of(&self, restore: &RestoreFrom) -> Result<Option<StoredCheckpoint>> {
         let latest = match (restore, &self.place) {
-            (RestoreFrom::Path(path), _) => return find(path, &self.access).await.map(Some),
+            (RestoreFrom::Path(path), _) => return found_at(path, &self.access).await.map(Some),
             (RestoreFrom::Latest, Place::Folder { job, .. }) => {
                 check_not_stopped(job).await?;
                 format!("{}/latest", job.url())
@@ -177,17 +180,21 @@ impl Checkpoints {
     /// Looks at what is there, and whether checkpoints can be written.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the store; when what the job is to start from is not there, or damaged.
     pub(crate) async fn look(&self, restore: &RestoreFrom) -> Result<Found> {
+        let start = match restore {
+            RestoreFrom::Path(_) => self.start_of(restore).await?,
+            RestoreFrom::Latest | RestoreFrom::Nothing => None,
+        };
         let Place::Folder {
             checkpoints, job, ..
         } = &self.place
         else {
-            return Ok(Found::default());
+            return Ok(Found {
+                start,
+                ..Found::default()
+            });
         };
-        if let RestoreFrom::Path(path) = restore {
-            find(path, &self.access).await?;
-        }
         let how = ProbeOptions::of(checkpoints);
         probe(checkpoints, &UuidSource::machine(), how)
             .await
@@ -202,39 +209,30 @@ impl Checkpoints {
                 )
                 .with("folder", shown(checkpoints.url()))
             })?;
-        if *restore == RestoreFrom::Latest {
-            check_not_stopped(job).await?;
-        }
-        let listed = list_checkpoints(job).await?;
-        let unreadable = listed.iter().find_map(|listed| match &listed.state {
-            CheckpointState::Damaged(error) => Some(error),
-            _ => None,
-        });
-        let newest = listed
-            .iter()
-            .find(|listed| matches!(listed.state, CheckpointState::Complete(_)));
         let path = shown(job.url());
-        Ok(match (restore, newest) {
-            (RestoreFrom::Latest, None) if unreadable.is_some() => {
-                // Says how many there are, and what is wrong with one.
-                StoredCheckpoint::find(&format!("{}/latest", job.url()), &self.access).await?;
-                Found::default()
-            }
-            (RestoreFrom::Latest, None) => Found {
-                starts_empty: true,
-                note: Some(format!(
-                    "{path} has no checkpoint yet: starting from the beginning"
-                )),
-            },
-            (RestoreFrom::Nothing, Some(newest)) => Found {
-                starts_empty: false,
-                note: Some(format!(
-                    "starting from the beginning; {path} has {} of an earlier run, from which --from latest goes on",
-                    newest.name
-                )),
-            },
-            _ => Found::default(),
-        })
+        match restore {
+            RestoreFrom::Path(_) => Ok(Found {
+                start,
+                ..Found::default()
+            }),
+            RestoreFrom::Latest => Ok(match self.start_of(restore).await? {
+                None => Found {
+                    starts_empty: true,
+                    note: Some(format!(
+                        "{path} has no checkpoint yet: starting from the beginning"
+                    )),
+                    start: None,
+                },
+                start => Found {
+                    start,
+                    ..Found::default()
+                },
+            }),
+            RestoreFrom::Nothing => Ok(Found {
+                note: beside(&list_checkpoints(job).await?, &path),
+                ..Found::default()
+            }),
+        }
     }
 
     /// Returns what the runtime keeps checkpoints in.
@@ -253,6 +251,28 @@ impl Checkpoints {
             Place::Nowhere | Place::Memory => None,
         }
     }
+}
+
+/// Says what there is of earlier runs, of which one from the beginning makes no use.
+fn beside(listed: &[ListedCheckpoint], path: &str) -> Option<String> {
+    let newest = listed
+        .iter()
+        .find(|listed| matches!(listed.state, CheckpointState::Complete(_)));
+    if let Some(newest) = newest {
+        return Some(format!(
+            "starting from the beginning; {path} has {} of an earlier run, from which --from latest goes on",
+            newest.name
+        ));
+    }
+    let damaged = listed
+        .iter()
+        .filter(|listed| matches!(listed.state, CheckpointState::Damaged(_)))
+        .count();
+    (damaged > 0).then(|| {
+        format!(
+            "starting from the beginning; of the checkpoints of an earlier run in {path} none can be read (holdfast verify {path})"
+        )
+    })
 }
 
 /// Returns what the operating system said: the rest names files of the probe.
@@ -286,19 +306,34 @@ async fn check_not_stopped(job: &StoreRoot) -> Result<()> {
     }
 }
 
-/// Finds a checkpoint by path; the folder of a job stands for its latest one.
+/// Finds a checkpoint by path, and says which newer ones are passed over; the folder of a job stands for its latest one.
 ///
 /// # Errors
 /// `NotFound`, `Corrupt`.
 pub(crate) async fn find(path: &str, access: impl Into<StoreAccess>) -> Result<StoredCheckpoint> {
-    let access = access.into();
-    match StoredCheckpoint::find(path, &access).await {
+    let found = found_at(path, &access.into()).await?;
+    say_passed_over(&found);
+    Ok(found)
+}
+
+/// Says which newer checkpoints than the one that was found can't be read.
+pub(super) fn say_passed_over(found: &StoredCheckpoint) {
+    let id = found.metadata.checkpoint;
+    for PassedOver { name, why } in &found.passed_over {
+        say(&format!(
+            "warning: {name} is newer and can't be read, so checkpoint {id} is taken: {why}"
+        ));
+    }
+}
+
+async fn found_at(path: &str, access: &StoreAccess) -> Result<StoredCheckpoint> {
+    match StoredCheckpoint::find(path, access).await {
         Err(error)
             if error.kind() == ErrorKind::NotFound
                 && !path.trim_end_matches('/').ends_with("/latest") =>
         {
             let latest = format!("{}/latest", path.trim_end_matches('/'));
-            match StoredCheckpoint::find(&latest, &access).await {
+            match StoredCheckpoint::find(&latest, access).await {
                 Err(other) if other.kind() == ErrorKind::NotFound => Err(error),
                 found => found,
             }

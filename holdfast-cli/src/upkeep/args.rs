@@ -46,7 +46,7 @@ it; how old it is plays no part. Before that the next attempt of the job is take
 begun is kept from being completed. While the job runs it only lists. Where a checkpoint or a claim can't be read, nothing is
 deleted. What is not ours is told and left alone. It may be interrupted and run again.
 
-{PATHS}
+PATH is a local path or the URL of a store: of a job's folder, or of a folder of jobs.
 
 Examples:
   holdfast gc checkpoints --dry-run              what would be deleted, and why

@@ -2,6 +2,7 @@ use checkpoint_storage::{
     CopyOptions, CopyReport, CopySealing, StoreRoot, StoredCheckpoint, copy_checkpoint,
 };
 use serde_json::json;
+use state_api::ErrorKind;
 
 use super::args::CopyArgs;
 use super::{open_roots, until_interrupted};
@@ -37,8 +38,19 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
                 watcher: &|work| progress.bytes_of(work),
             };
             let copied = copy_checkpoint(&found, &target, options).await;
-            let report = copied.map_err(Failure::of_roots)?;
-            Ok((found, report))
+            match copied {
+                Ok(report) => Ok((found, report)),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+                        && found.was_deleted().await? =>
+                {
+                    Err(Failure::failed(format!(
+                        "checkpoint {} was deleted while it was copied, as its job does when a newer one completes: run it again, or copy a savepoint",
+                        found.metadata.checkpoint
+                    )))
+                }
+                Err(error) => Err(Failure::of_roots(error)),
+            }
         },
     )?;
     if args.json {

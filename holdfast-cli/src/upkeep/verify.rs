@@ -1,6 +1,6 @@
 use checkpoint_storage::{
     Affected, CheckpointState, Damage, DamagedObject, METADATA_NAME, Place, StoreAccess, StoreRoot,
-    StoredCheckpoint, Verification, VerifyOptions, survey, verify_checkpoints,
+    StoredCheckpoint, Verification, VerifiedCheckpoint, VerifyOptions, survey, verify_checkpoints,
 };
 use serde_json::{Value, json};
 use state_api::{Error, ErrorKind, JobId};
@@ -146,6 +146,8 @@ async fn subject(path: &str, access: &StoreAccess) -> Result<Subject, Failure> {
         Err(error) => return Err(error.into()),
     };
     let found = survey(&root).await?;
+    // All that there are come with it.
+    subject.others = Some(Vec::new());
     for (folder, error) in &found.unread {
         terminal::say(&format!(
             "note: can't look into {}: {}",
@@ -260,14 +262,11 @@ fn as_text(subject: &Subject, report: &Verification, alternatives: &[Alternative
         &[2, 3, 4, 5],
     );
     for found in &report.checkpoints {
-        let certain = found
-            .damaged
-            .iter()
-            .any(|&at| report.damaged[at].damage.is_certain());
-        let state = match (found.damaged.is_empty(), certain) {
-            (true, _) => "whole",
-            (false, true) => "damaged",
-            (false, false) => "not checked",
+        let (damaged, not_checked) = of_checkpoint(found, report);
+        let state = match (damaged, not_checked) {
+            (0, 0) => "whole",
+            (0, _) => "not checked",
+            _ => "damaged",
         };
         table.row([
             shown(&found.folder),
@@ -275,7 +274,7 @@ fn as_text(subject: &Subject, report: &Verification, alternatives: &[Alternative
             found.checkpoint.to_string(),
             found.attempt.to_string(),
             found.objects.to_string(),
-            found.damaged.len().to_string(),
+            damaged.to_string(),
         ]);
     }
     let none = || "-".to_owned();
@@ -340,10 +339,17 @@ fn as_text(subject: &Subject, report: &Verification, alternatives: &[Alternative
     out
 }
 
+/// Returns how many objects of a checkpoint are damaged, and how many could not be checked.
+fn of_checkpoint(found: &VerifiedCheckpoint, report: &Verification) -> (usize, usize) {
+    let certain = |at: &&usize| report.damaged[**at].damage.is_certain();
+    let damaged = found.damaged.iter().filter(certain).count();
+    (damaged, found.damaged.len() - damaged)
+}
+
 impl Subject {
     /// Returns whether other checkpoints than a single one that was named were looked for.
     fn looked_for_others(&self) -> bool {
-        self.others.is_some() || self.checkpoints.len() + self.unread.len() > 1
+        self.others.is_some()
     }
 }
 
@@ -391,7 +397,8 @@ fn as_json(subject: &Subject, report: &Verification, alternatives: &[Alternative
             "id": found.checkpoint.0,
             "attempt": found.attempt.0,
             "objects": found.objects,
-            "damaged": found.damaged.len(),
+            "damaged": of_checkpoint(found, report).0,
+            "not_checked": of_checkpoint(found, report).1,
         })).collect::<Vec<_>>(),
         "unread": subject.unread.iter().map(|unread| json!({
             "path": unread.path,

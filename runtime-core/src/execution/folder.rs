@@ -2,8 +2,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
-    CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, SavepointFolder,
-    StoreAccess, StoreRoot, StoredCheckpoint, StreamOptions, UuidSource,
+    CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, OwnRoot,
+    SavepointFolder, StoreAccess, StoreRoot, StoredCheckpoint, StreamOptions, UuidSource,
+    list_checkpoints,
 };
 use futures_util::future::BoxFuture;
 use state_api::{
@@ -39,7 +40,8 @@ struct Opened {
     storage: Arc<ObjectCheckpointStorage>,
     /// What this attempt has published or was handed, and is not known to be gone.
     retained: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
-    /// Checkpoints of this job that others have claimed: their objects stay.
+    /// Complete checkpoints that this job makes no use of and that share objects with those it does: of its own those that others have
+    /// claimed, and those beside one that it has claimed. Their objects stay.
     lent: Vec<Arc<CheckpointMetadata>>,
     /// Checkpoints of others that this job has claimed.
     claimed: BTreeMap<CheckpointId, StoredCheckpoint>,
@@ -246,6 +248,31 @@ impl FolderCheckpoints {
         Ok((roots, claimed))
     }
 
+    /// Returns the complete checkpoints of a job's folder but for some, as this job refers to their objects.
+    async fn beside(
+        &self,
+        root: &StoreRoot,
+        but: &[CheckpointId],
+    ) -> Result<Vec<Arc<CheckpointMetadata>>> {
+        let mut beside = Vec::new();
+        for listed in list_checkpoints(root).await? {
+            match listed.state {
+                CheckpointState::Complete(found) if !but.contains(&found.metadata.checkpoint) => {
+                    let mut metadata = found.metadata;
+                    if root.url() != self.folder.url() {
+                        metadata.rebase(root.url());
+                    }
+                    beside.push(Arc::new(metadata));
+                }
+                CheckpointState::Damaged(error) => {
+                    tracing::warn!(checkpoint = listed.name, %error, "a damaged checkpoint beside a claimed one is no reason to keep objects");
+                }
+                _ => {}
+            }
+        }
+        Ok(beside)
+    }
+
     /// Opens a folder by its URL; without access to others, one below those that are open.
     fn open_root(&self, url: &str) -> Result<Option<StoreRoot>> {
         if let Some(access) = &self.access {
@@ -310,6 +337,14 @@ impl CheckpointStore for FolderCheckpoints {
             let store = store.with_claimed(self.allowed.iter().cloned());
             let retained = continued(&store).await?;
             let (claimed_roots, claimed_before) = self.claimed_before(&store, &retained).await?;
+            let mut lent = Vec::new();
+            for root in &claimed_roots {
+                let ours = claimed_before
+                    .iter()
+                    .filter(|found| found.own.url() == root.url());
+                let ours: Vec<_> = ours.map(|found| found.metadata.checkpoint).collect();
+                lent.extend(self.beside(root, &ours).await?);
+            }
             let store = store.with_claimed(claimed_roots.iter().cloned());
             let start = StoreStart {
                 attempt: store.attempt(),
@@ -321,7 +356,7 @@ impl CheckpointStore for FolderCheckpoints {
                 store,
                 storage,
                 retained,
-                lent: Vec::new(),
+                lent,
                 claimed: BTreeMap::new(),
                 claimed_before,
                 claimed_roots,
@@ -389,6 +424,13 @@ impl CheckpointStore for FolderCheckpoints {
             let found = self.find(path).await?;
             store.claim(&found).await?;
             let own = found.own.url() == self.folder.url();
+            let beside = match found.metadata.own_root {
+                OwnRoot::Folder => Vec::new(),
+                OwnRoot::Parent => {
+                    self.beside(&found.own, &[found.metadata.checkpoint])
+                        .await?
+                }
+            };
             let mut metadata = found.metadata.clone();
             if !own {
                 metadata.rebase(found.own.url());
@@ -403,6 +445,7 @@ impl CheckpointStore for FolderCheckpoints {
                 opened.storage = Arc::new(opened.store.storage(self.options));
                 opened.claimed.insert(metadata.checkpoint, found);
             }
+            opened.lent.extend(beside);
             opened
                 .retained
                 .insert(metadata.checkpoint, Arc::clone(&metadata));

@@ -99,6 +99,29 @@ impl<T: Record> FileSink<T> {
         self
     }
 
+    /// Returns the names of the visible files in a folder that later checkpoints than this one committed, sorted.
+    ///
+    /// A job that starts from the checkpoint writes their rows again. A restart never does, since it goes on from the newest checkpoint; whoever
+    /// names an older one to start from moves such files away before. Files of other jobs with the same prefix count too.
+    ///
+    /// # Errors
+    /// Those of reading the folder.
+    pub fn parts_after(
+        folder: impl AsRef<Path>,
+        prefix: &str,
+        checkpoint: CheckpointId,
+    ) -> std::io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let name = entry?.file_name().into_string();
+            names.extend(name.ok().filter(|name| {
+                part_name::committed_by(name, prefix).is_some_and(|by| by > checkpoint.0)
+            }));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// Accepts, at a restore from this checkpoint only, that pending files are gone: their records are lost.
     #[must_use]
     pub fn accept_gone(mut self, checkpoint: CheckpointId) -> Self {

@@ -124,6 +124,27 @@ impl Hidden {
     }
 }
 
+/// Reads which checkpoint committed a visible file, `u64::MAX` for the end of a job without checkpoints; `None` for other files.
+pub(super) fn committed_by(file: &str, prefix: &str) -> Option<u64> {
+    let mut parts = file.strip_prefix(prefix)?.strip_prefix('-')?.splitn(4, '-');
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().ok()).flatten()
+    };
+    let checkpoint = match parts.next()? {
+        "final" => u64::MAX,
+        text if text.len() >= 8 => number(text)?,
+        _ => return None,
+    };
+    number(parts.next()?)?;
+    let (attempt, run) = parts.next()?.strip_prefix('a')?.split_once('r')?;
+    number(attempt)?;
+    number(run)?;
+    let random = parts.next()?.get(..12)?;
+    let is_ours = random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_ours.then_some(checkpoint)
+}
+
 /// Tells whether a text can be a file's name, or the beginning or end of one, and is not hidden.
 pub(super) fn is_plain(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -170,6 +191,33 @@ mod tests {
             name.visible(u64::MAX, ""),
             "part-of-it-final-003-a12r2-000000001234"
         );
+    }
+
+    #[test]
+    fn a_visible_name_says_which_checkpoint_committed_it() {
+        for (checkpoint, suffix) in [
+            (77, ".csv"),
+            (77, ""),
+            (123_456_789, ".c-s.v"),
+            (u64::MAX, ""),
+        ] {
+            let file = name().visible(checkpoint, suffix);
+            assert_eq!(
+                committed_by(&file, "part-of-it"),
+                Some(checkpoint),
+                "{file}"
+            );
+        }
+        for file in [
+            "part-of-it",
+            "part-of-it-00000077-003-a12r2",
+            "part-of-it-77-003-a12r2-000000001234",
+            "part-of-it-000000x7-003-a12r2-000000001234",
+            "other-00000077-003-a12r2-000000001234",
+            ".part-of-it-00000077-003-a12r2-000000001234",
+        ] {
+            assert_eq!(committed_by(file, "part-of-it"), None, "{file}");
+        }
     }
 
     #[test]

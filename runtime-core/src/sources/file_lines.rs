@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use state_api::Result;
+use state_api::{Error, Result};
 
 use super::line_reader::{LineOptions, Parse};
 use super::{FileSplit, LineReader, RateLimited, file_ranges};
@@ -13,7 +13,8 @@ use crate::source::{Source, SourceContext};
 /// Files are divided into ranges of whole lines, which are read independently: a single large file keeps all subtasks
 /// busy, and after a restore at another parallelism the ranges, with the offsets reached, are dealt out anew. Lines end
 /// with `\n` or `\r\n`; the last one may have no end. Hidden files, files whose name starts with `_` and folders within the
-/// folder are left out. What is appended to a file after it was divided is not read.
+/// folder are left out. What is appended to a file after it was divided is not read, nor is a file that comes later: a restored
+/// job goes on with the files that its checkpoint names.
 ///
 /// Each file is a part of its own for watermarks: records of a file that is read late are not late in event time, but
 /// windows wait until the last file has been begun. [`FileLines::in_time_order`] lifts that.
@@ -122,6 +123,15 @@ impl<T: Record> Source for FileLines<T> {
     }
 
     fn reader(&self, _: &SourceContext, splits: Vec<FileSplit>) -> Result<LineReader<T>> {
+        if let Some(split) = splits
+            .iter()
+            .find(|split| !file_ranges::has(&self.path, split))
+        {
+            return Err(split.about(Error::incompatible(format!(
+                "the checkpoint reads another file than the one that is named, {}: name that one, or the folder of both",
+                self.path.display()
+            ))));
+        }
         LineReader::new(
             file_ranges::folder(&self.path),
             Arc::clone(&self.parse),

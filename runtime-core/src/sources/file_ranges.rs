@@ -13,6 +13,11 @@ const SMALLEST: u64 = 4096;
 /// More ranges of one file make checkpoints larger without making anything faster.
 const MOST: u64 = 1024;
 
+/// Tells whether a split is of the input: where that is a single file, of this one.
+pub(super) fn has(path: &Path, split: &FileSplit) -> bool {
+    !path.is_file() || path.file_name().is_some_and(|name| *name == *split.file)
+}
+
 /// Returns the folder that holds the input, and the input's files in the order of their names.
 pub(super) fn list(path: &Path) -> Result<(PathBuf, Vec<String>)> {
     let metadata = fs::metadata(path).map_err(|e| unusable(path, e))?;

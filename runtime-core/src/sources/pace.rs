@@ -59,7 +59,7 @@ impl Pace {
     }
 
     fn count_at(&self, elapsed_ns: u64) -> u64 {
-        (elapsed_ns as f64 * self.rate / NANOS) as u64 + 1
+        ((elapsed_ns as f64 * self.rate / NANOS) as u64).saturating_add(1)
     }
 }
 
