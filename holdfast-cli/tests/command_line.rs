@@ -8,7 +8,10 @@ use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{arg, every_nth_flight, holdfast, january, one_error_line, rows, rows_of, run, text};
+use support::place::ask;
+use support::{
+    Worker, arg, every_nth_flight, holdfast, january, one_error_line, rows, rows_of, run, text,
+};
 
 /// A file of three flights and a line of somebody else's.
 fn with_a_bad_line(folder: &Path) -> std::path::PathBuf {
@@ -309,6 +312,105 @@ fn a_run_from_the_beginning_does_not_add_to_the_rows_of_another() {
     let again = run(&[&arguments[..], &["--from", "latest"]].concat());
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert_eq!(rows(&output), before);
+}
+
+/// Rows that a later checkpoint committed would come again.
+#[test]
+fn a_run_from_an_older_checkpoint_does_not_add_to_the_rows_of_newer_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = every_nth_flight(folder.path(), 50);
+    let path = |name: &str| arg(&folder.path().join(name)).to_owned();
+    let (input, output, checkpoints) = (arg(&input).to_owned(), path("out"), path("c"));
+    let mut worker = Worker::start(&[
+        "--input",
+        &input,
+        "--output",
+        &output,
+        "--checkpoints",
+        &checkpoints,
+        "--rate",
+        "300",
+        "--interval",
+        "100ms",
+    ]);
+    worker.wait_past_checkpoint();
+    let (told, _) = ask(&["savepoint", "flights", "--target", &path("savepoints")]);
+    worker.finish();
+    let (savepoint, before) = (told.trim_end(), rows(Path::new(&output)));
+    let from = |output: &str| {
+        run(&[
+            "run",
+            "flights",
+            "--input",
+            &input,
+            "--output",
+            output,
+            "--checkpoints",
+            &checkpoints,
+            "--from",
+            savepoint,
+        ])
+    };
+    let line = one_error_line(&from(&output), 2);
+    assert!(line.contains("committed, from part-"), "{line}");
+    assert_eq!(rows(Path::new(&output)), before);
+    // Moved away, the rest comes once more, and nothing twice.
+    let later = line.split("from ").nth(1).unwrap();
+    let first = later.split(' ').next().unwrap();
+    for entry in std::fs::read_dir(&output).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap() >= first {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let again = from(&output);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(rows(Path::new(&output)), before);
+}
+
+/// A checkpoint goes on with the files that it names, so another one is not what somebody wants.
+#[test]
+fn a_run_that_goes_on_reads_the_file_that_is_named_or_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = every_nth_flight(folder.path(), 50);
+    let path = |name: &str| arg(&folder.path().join(name)).to_owned();
+    let (output, checkpoints) = (path("out"), path("c"));
+    let places = ["--output", &output, "--checkpoints", &checkpoints];
+    let mut worker = Worker::start(
+        &[
+            &["--input", arg(&input), "--rate", "300"][..],
+            &places,
+            &["--interval", "100ms"],
+        ]
+        .concat(),
+    );
+    worker.wait_past_checkpoint();
+    ask(&["stop", "flights", "--no-savepoint"]);
+    drop(worker.rest());
+    let other = path("other.csv");
+    std::fs::copy(&input, &other).unwrap();
+    let go_on = |input: &str| {
+        run(&[
+            &["run", "flights", "--input", input, "--from", "latest"][..],
+            &places,
+        ]
+        .concat())
+    };
+    let refused = go_on(&other);
+    let line = one_error_line(&refused, 2);
+    assert!(
+        line.contains("reads another file") && line.contains("flights.csv"),
+        "{line}"
+    );
+    assert!(
+        !text(&refused.stderr).contains("go on from it with"),
+        "the same would fail again"
+    );
+    let done = go_on(arg(&input));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let mut expected = rows_of(&input, &[]);
+    expected.sort_unstable();
+    assert_eq!(rows(Path::new(&output)), expected);
 }
 
 #[test]

@@ -365,11 +365,21 @@ fn a_cancelled_job_ends_at_once_and_its_last_checkpoint_stays() {
 
 #[test]
 fn sigterm_stops_with_a_last_checkpoint_that_holds_all_that_was_read() {
+    stops_with_all_that_was_read(Signal::TERM);
+}
+
+/// A terminal that goes takes nothing with it.
+#[test]
+fn sighup_stops_as_sigterm_does() {
+    stops_with_all_that_was_read(Signal::HUP);
+}
+
+fn stops_with_all_that_was_read(signal: Signal) {
     let place = Place::new();
     // Never by itself: what is kept was taken at the signal.
     let mut worker = place.start(&["--interval", "1h", "--parallelism", "2"]);
     while worker.wait_for("progress")["left"].as_u64().unwrap() > 2500 {}
-    worker.signal(Signal::TERM);
+    worker.signal(signal);
     let (_, status, errors) = worker.rest();
     assert_eq!(status.code(), Some(0), "{errors}");
     assert!(
@@ -398,6 +408,22 @@ fn sigterm_without_checkpoints_says_that_nothing_is_kept() {
         errors.contains("checkpoints are off") && errors.contains("nothing is kept"),
         "{errors}"
     );
+}
+
+/// What is found out before anything holds still for the savepoint concerns only who asked.
+#[test]
+fn a_stop_whose_target_can_t_be_written_leaves_the_job_running() {
+    let place = Place::new();
+    let mut worker = place.start(&["--rate", "3000"]);
+    worker.wait_past_checkpoint();
+    let file = place.path("flights.csv");
+    for how in [&[][..], &["--drain"]] {
+        let stop = run(&[&["stop", "--target", arg(&file)], how].concat());
+        assert_eq!(stop.status.code(), Some(1), "{}", text(&stop.stderr));
+        worker.wait_past_checkpoint();
+    }
+    worker.finish();
+    place.check_rows();
 }
 
 /// Makes every checkpoint of a job fail that has taken none yet.

@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{Worker, arg, every_nth_flight, one_error_line, run, text};
+use support::{Worker, arg, every_nth_flight, one_error_line, run, text, tree};
 
 /// What a job left that was killed behind a few checkpoints, of which it keeps two, with their state in objects.
 struct Left {
@@ -15,10 +15,16 @@ struct Left {
 
 impl Left {
     fn new() -> Self {
+        Self::over("hashmap")
+    }
+
+    fn over(backend: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let input = every_nth_flight(folder.path(), 20);
         let (checkpoints, output) = (folder.path().join("checkpoints"), folder.path().join("out"));
         let mut worker = Worker::start(&[
+            "--backend",
+            backend,
             "--input",
             arg(&input),
             "--output",
@@ -246,6 +252,70 @@ fn gc_deletes_nothing_where_a_checkpoint_can_t_be_read() {
     // A checkpoint itself is no place to clean up.
     let line = one_error_line(&run(&["gc", arg(&left.complete()[0])]), 2);
     assert!(line.contains("name the folder of a job"), "{line}");
+}
+
+#[test]
+fn whatever_takes_the_newest_checkpoint_says_that_it_passes_over_a_damaged_one() {
+    let left = Left::new();
+    let complete = left.complete();
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let (newest, older) = (name(&complete[0]), name(&complete[1]));
+    flip_a_byte(&complete[0].join("_metadata"));
+    let told = format!(
+        "warning: {newest} is newer and can't be read, so checkpoint {} is taken: damaged data",
+        older.strip_prefix("chk-").unwrap()
+    );
+    let (job, checkpoints) = (left.path("checkpoints/flights"), left.path("checkpoints"));
+    let (latest, copy) = (left.path("checkpoints/flights/latest"), left.path("copy"));
+    let (input, output) = (left.path("flights.csv"), left.path("out"));
+    let run_from = [
+        "run",
+        "flights",
+        "--input",
+        arg(&input),
+        "--output",
+        arg(&output),
+    ];
+    let from = ["--checkpoints", arg(&checkpoints), "--from"];
+    for command in [
+        vec!["show", arg(&job)],
+        vec!["dump", arg(&latest)],
+        vec!["copy", arg(&job), arg(&copy)],
+        [&run_from[..], &from, &["latest", "--plan"]].concat(),
+        [&run_from[..], &from, &[arg(&latest), "--plan"]].concat(),
+    ] {
+        let output = run(&command);
+        let errors = text(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {errors}");
+        assert_eq!(errors.matches(&told).count(), 1, "{command:?}: {errors}");
+    }
+    // Its rows are there, and would come again.
+    let run_on = run(&[&run_from[..], &from, &["latest"]].concat());
+    let line = one_error_line(&run_on, 2);
+    assert!(line.contains(" committed, from part-"), "{line}");
+    assert!(text(&run_on.stderr).contains(&told));
+}
+
+/// A checkpoint that was moved to another disk is still one of the job's, and one that can't be reached may need anything.
+#[test]
+fn gc_takes_nothing_from_a_checkpoint_whose_folder_is_a_link() {
+    let left = Left::over("fs");
+    let newest = left.complete()[0].clone();
+    let moved = left.path("elsewhere");
+    std::fs::rename(&newest, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &newest).unwrap();
+    let before = tree(&left.path("checkpoints/flights/shared"));
+    assert!(!before.is_empty());
+    let gc = run(&["gc", arg(&left.path("checkpoints"))]);
+    assert!(gc.status.success(), "{}", text(&gc.stderr));
+    let verified = run(&["verify", arg(&left.path("checkpoints"))]);
+    assert!(verified.status.success(), "{}", text(&verified.stdout));
+    assert!(left.complete().contains(&newest));
+    let before = tree(&left.path("checkpoints/flights/shared"));
+    std::fs::rename(&moved, left.path("away")).unwrap();
+    let line = one_error_line(&run(&["gc", arg(&left.path("checkpoints"))]), 3);
+    assert!(line.contains("nothing is deleted"), "{line}");
+    assert_eq!(tree(&left.path("checkpoints/flights/shared")), before);
 }
 
 #[test]
