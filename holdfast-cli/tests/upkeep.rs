@@ -289,10 +289,8 @@ fn whatever_takes_the_newest_checkpoint_says_that_it_passes_over_a_damaged_one()
         assert!(output.status.success(), "{command:?}: {errors}");
         assert_eq!(errors.matches(&told).count(), 1, "{command:?}: {errors}");
     }
-    // Its rows are there, and would come again.
+    // Also where the rows of the damaged one are out already, so that nothing starts.
     let run_on = run(&[&run_from[..], &from, &["latest"]].concat());
-    let line = one_error_line(&run_on, 2);
-    assert!(line.contains(" committed, from part-"), "{line}");
     assert!(text(&run_on.stderr).contains(&told));
 }
 
