@@ -131,6 +131,7 @@ impl Journal {
             completed: self.completed,
             aborted: self.aborted.clone(),
             waiting_requests: 0,
+            waiting_for_deletions: 0,
             pending: Vec::new(),
             history: self.history.iter().cloned().collect(),
             last_completed: self.last_completed.clone(),
