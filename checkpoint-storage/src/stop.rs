@@ -54,7 +54,7 @@ impl StopRecord {
     }
 
     fn name(&self) -> String {
-        format!("{PREFIX}{}-{}", self.attempt.0, self.savepoint.0)
+        name(self.attempt, self.savepoint)
     }
 
     fn parse(name: &str, bytes: &[u8]) -> Option<Self> {
@@ -72,6 +72,10 @@ impl StopRecord {
 pub(crate) fn is_stop_record(name: &str) -> bool {
     numbers(name)
         .is_some_and(|(attempt, savepoint)| name == format!("{PREFIX}{attempt}-{savepoint}"))
+}
+
+fn name(attempt: Attempt, savepoint: CheckpointId) -> String {
+    format!("{PREFIX}{}-{}", attempt.0, savepoint.0)
 }
 
 fn numbers(name: &str) -> Option<(Attempt, CheckpointId)> {
@@ -100,6 +104,17 @@ impl JobStore {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => other.map_err(|e| e.with("job", self.job())),
         }
+    }
+
+    /// Takes back that the job ends with a savepoint of this attempt, which is to be deleted: nothing was committed for it. Fine if it was
+    /// not noted.
+    ///
+    /// # Errors
+    /// `Fenced`; `Retryable` when the store fails.
+    pub async fn retract_stop(&self, savepoint: CheckpointId) -> Result<()> {
+        self.check_fenced().await?;
+        let deleted = self.root().delete(&name(self.attempt(), savepoint)).await;
+        deleted.map_err(|e| e.with("job", self.job()))
     }
 
     /// Returns how the job was stopped last, if nothing was completed after that.

@@ -340,13 +340,48 @@ fn the_socket_of_a_killed_run_is_replaced() {
 }
 
 #[test]
+fn a_runtime_folder_that_is_not_there_leaves_the_one_for_temporary_files() {
+    let place = Place::new();
+    let temporary = place.path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let with = |arguments: &[&str]| {
+        let mut command = holdfast(arguments);
+        command
+            .env("XDG_RUNTIME_DIR", place.path("missing"))
+            .env("TMPDIR", &temporary);
+        command
+    };
+    let arguments = [
+        &["run", "flights", "--events", "--rate", "1500"],
+        &place.arguments()[..],
+    ];
+    let mut worker = Worker::spawn(&mut with(&arguments.concat()));
+    worker.wait_for("running");
+    let told = with(&["status", "flights"]).output().unwrap();
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    assert!(text(&told.stdout).contains(&format!("process {}", worker.id())));
+    let cancelled = with(&["cancel"]).output().unwrap();
+    assert!(cancelled.status.success(), "{}", text(&cancelled.stderr));
+    let (_, status, errors) = worker.rest();
+    assert_eq!(status.code(), Some(INTERRUPTED), "{errors}");
+}
+
+#[test]
 fn a_socket_that_cant_be_had_is_a_warning_or_an_error_if_it_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let input = every_nth_flight(folder.path(), 60);
     let with = |more: &[&str], runtime: &Path| {
         let mut command = holdfast(&[&["run", "flights", "--input", arg(&input)], more].concat());
-        command.env("XDG_RUNTIME_DIR", runtime).output().unwrap()
+        command
+            .env("XDG_RUNTIME_DIR", runtime)
+            .env("TMPDIR", folder.path().join("open"))
+            .output()
+            .unwrap()
     };
+    // The folder that it falls back to can't hold sockets either.
+    let open = folder.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let long = folder.path().join("x".repeat(120));
     std::fs::create_dir(&long).unwrap();
     let precious = folder.path().join("precious");

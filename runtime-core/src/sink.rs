@@ -100,10 +100,19 @@ pub trait TwoPhaseSink: Send + Sync + 'static {
 pub struct PreCommitted<T> {
     /// Names it.
     pub transaction: T,
-    /// What is left to do until it survives a crash, such as a sync to disk: run on another thread; the checkpoint
-    /// completes only after it succeeded.
-    pub harden: Option<Box<dyn FnOnce() -> Result<()> + Send>>,
+    /// What is left to do until it survives a crash, such as a sync to disk.
+    pub harden: Option<Harden>,
 }
+
+/// Makes a transaction survive a crash.
+///
+/// Run on another thread, once at a time. A checkpoint that names the transaction completes only after it succeeded: if the one
+/// for which the transaction was ended is given up before that, the next one runs it again.
+///
+/// # Errors
+/// Any: the checkpoint is declined, and the next one tries again. `Poisoned` when it never will succeed: the job fails, so that
+/// the records are written anew after a restore of a checkpoint that does not name the transaction.
+pub type Harden = Box<dyn FnMut() -> Result<()> + Send>;
 
 /// What came of a commit that did not fail.
 ///
@@ -137,6 +146,7 @@ pub const COMMIT_TRIES: u32 = 10;
 /// Implemented by sinks; used on the subtask's thread only.
 /// - At most one transaction is open: from the first record after the start or after `pre_commit`.
 /// - `commit` is repeatable: committing again what is committed succeeds, in this process and in a later one.
+/// - In this process a transaction is committed only after its [`harden`](PreCommitted::harden) succeeded.
 /// - Transactions are committed in the order in which they were ended, except that those that failed or are to be retried
 ///   don't hold up the others.
 /// - At restore, before the first record: `recover_and_commit` for every ended one of the checkpoint, then

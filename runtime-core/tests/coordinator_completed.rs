@@ -333,10 +333,14 @@ fn k_320_triggers_wait_while_more_are_being_deleted_than_may_be_pending() {
     rig.take(Checkpoint);
     rig.take(Checkpoint);
     assert_eq!(rig.machine.cleaning(), 2);
+    assert_eq!(rig.machine.waiting_for_deletions(), 0, "nothing waits");
     let (_, actions) = rig.request(Checkpoint);
     assert_eq!(prepared(&actions), None);
+    assert_eq!(rig.machine.waiting_for_deletions(), 2);
     let actions = rig.fact(Fact::Cleaned { id: cp(1) });
     assert_eq!(prepared(&actions), Some(cp(4)));
+    rig.request(Checkpoint);
+    assert_eq!(rig.machine.waiting_for_deletions(), 0, "it waits for room");
 }
 
 #[test]

@@ -195,3 +195,40 @@ fn questions_to_a_job_that_has_ended_or_has_no_storage_are_answered_with_an_erro
     let late = control.status().wait().unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Cancelled);
 }
+
+#[test]
+fn a_request_is_answered_also_when_the_history_holds_one_checkpoint_and_another_ended_after_it() {
+    let mut subsumed = 0;
+    for seed in 0..40 {
+        let replies: Arc<Mutex<Vec<Reply<CheckpointDone>>>> = Arc::default();
+        let ours = Arc::clone(&replies);
+        let mut driver = Driver::new(seed);
+        let parts = asking(&driver, with_memory(parts()).0, move |control, event| {
+            if let JobEvent::Running { .. } = event {
+                let mut ours = ours.lock().unwrap();
+                ours.extend((0..2).map(|_| control.checkpoint(false)));
+            }
+        });
+        let settings = without_interval();
+        let settings = ExecutionSettings {
+            checkpointing: CoordinatorConfig {
+                max_concurrent: 2,
+                ..settings.checkpointing
+            },
+            history: 1,
+            ..settings
+        };
+        let job = wordcount(&lines(400), 2, &Ledger::new());
+        driver.run(&job, &settings, parts).unwrap();
+        for reply in replies.lock().unwrap().drain(..) {
+            match now(reply) {
+                Ok(done) => assert!(done.path.is_some() && done.total_bytes > 0),
+                Err(error) => {
+                    assert!(error.to_string().contains("a later checkpoint"), "{error}");
+                    subsumed += 1;
+                }
+            }
+        }
+    }
+    assert!(subsumed > 0, "none was subsumed");
+}

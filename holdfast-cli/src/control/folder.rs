@@ -14,7 +14,7 @@ pub(crate) const SOCKET: &str = "sock";
 /// The bytes that a path in a socket's address has room for, without the zero at its end.
 pub(crate) const LONGEST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The folders that sockets of running jobs lie in: a run uses the first, whoever looks for a run tries all.
+/// The folders that sockets of running jobs lie in: a run uses the first that can hold one, whoever looks for a run tries all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SocketFolders(Vec<PathBuf>);
 
@@ -44,11 +44,6 @@ impl SocketFolders {
     #[cfg(test)]
     pub(crate) fn of_paths(folders: impl IntoIterator<Item = PathBuf>) -> Self {
         Self(folders.into_iter().collect())
-    }
-
-    /// Returns the folder that a run's socket goes to.
-    pub(crate) fn first(&self) -> &Path {
-        &self.0[0]
     }
 
     /// Returns all folders.

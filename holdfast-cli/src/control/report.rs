@@ -37,6 +37,9 @@ pub(crate) struct RunReport {
     pub(crate) given_up: BTreeMap<String, u64>,
     /// Requests that wait for their turn.
     pub(crate) waiting_requests: usize,
+    /// Checkpoints whose deletion they wait for; 0 if it is something else.
+    #[serde(default)]
+    pub(crate) waiting_for_deletions: usize,
     /// Checkpoints under way, oldest first.
     pub(crate) pending: Vec<Pending>,
     /// The last checkpoints that ended, oldest first.

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::status::{ago, pending_in_words};
+use super::status::{ago, pending_in_words, waiting_in_words};
 use super::{STATUS_WITHIN, meant, with_jobs};
 use crate::args::ExplainArgs;
 use crate::control::ask;
@@ -83,6 +83,9 @@ pub(super) fn in_words(report: &RunReport, only: Option<u64>) -> String {
     }
     if !any && only.is_none() {
         out.push_str("no checkpoint is under way\n");
+        if report.waiting_requests > 0 {
+            out.push_str(&format!("waiting: {}\n", waiting_in_words(report)));
+        }
     }
     match only {
         Some(id) => {

@@ -157,12 +157,21 @@ pub(super) fn in_words(report: &RunReport) -> String {
         fact("pending", pending_in_words(pending));
     }
     if report.waiting_requests > 0 {
-        fact(
-            "waiting",
-            counted(report.waiting_requests as u64, "request"),
-        );
+        fact("waiting", waiting_in_words(report));
     }
     out
+}
+
+/// How many requests wait, and for deletions if it is that.
+pub(super) fn waiting_in_words(report: &RunReport) -> String {
+    let requests = counted(report.waiting_requests as u64, "request");
+    match report.waiting_for_deletions as u64 {
+        0 => requests,
+        n => format!(
+            "{requests}, for the deletion of {}",
+            counted(n, "checkpoint")
+        ),
+    }
 }
 
 fn completed_in_words(report: &RunReport, ended: &Ended) -> String {
@@ -212,8 +221,7 @@ pub(super) fn under_way(report: &RunReport) -> Option<String> {
         }
     }
     if report.waiting_requests > 0 {
-        let waiting = counted(report.waiting_requests as u64, "request");
-        parts.push(format!("{waiting} in line"));
+        parts.push(format!("waiting: {}", waiting_in_words(report)));
     }
     if report.state != "running" {
         parts.insert(0, format!("the job is {}", report.state));

@@ -95,6 +95,28 @@ pending     checkpoint 7: waiting for acks for 0.3 s, 1 of 2 subtasks done; expi
 }
 
 #[test]
+fn requests_that_wait_for_deletions_say_so() {
+    let mut report = RunReport {
+        waiting_requests: 2,
+        state: "running".into(),
+        ..RunReport::default()
+    };
+    assert!(in_words(&report).ends_with("waiting     2 requests\n"));
+    assert_eq!(under_way(&report).unwrap(), "waiting: 2 requests");
+    report.waiting_for_deletions = 3;
+    let told = in_words(&report);
+    assert!(
+        told.ends_with("waiting     2 requests, for the deletion of 3 checkpoints\n"),
+        "{told}"
+    );
+    let told = explain::in_words(&report, None);
+    assert!(
+        told.starts_with("no checkpoint is under way\nwaiting: 2 requests, for the deletion of 3"),
+        "{told}"
+    );
+}
+
+#[test]
 fn an_explanation_names_what_is_missing_and_what_each_part_took() {
     let told = explain::in_words(&report(), None);
     let lines: Vec<&str> = told.lines().collect();

@@ -10,6 +10,7 @@ use super::shown;
 use crate::control::protocol::Taken;
 use crate::control::report::{Ended, Missing, Pending, Restored, RunReport, SubtaskCost};
 use crate::failure::{one_line, plain};
+use crate::terminal::counted;
 
 /// What the runtime does not know of the process that it runs in.
 pub(super) struct More {
@@ -54,6 +55,7 @@ impl More {
                 .map(|(reason, times)| (reason_text(*reason), *times))
                 .collect(),
             waiting_requests: report.waiting_requests,
+            waiting_for_deletions: report.waiting_for_deletions,
             pending: report.pending.iter().map(pending).collect(),
             history: report
                 .history
@@ -172,6 +174,10 @@ pub(super) fn waits_for(report: &JobReport) -> String {
                 None => first,
             }
         }
+        (JobState::Running, None) if report.waiting_for_deletions > 0 => format!(
+            "it waits for the store to delete {}",
+            counted(report.waiting_for_deletions as u64, "checkpoint")
+        ),
         (JobState::Running, None) if report.waiting_requests > 0 => "it waits for its turn".into(),
         (JobState::Running, None) => "the job is running".into(),
         (state, _) => format!("the job is {state}"),

@@ -49,26 +49,35 @@ impl Place {
                 ))),
             };
         }
-        let folders = SocketFolders::of_environment();
-        let path = socket_of(folders.first(), job);
-        match prepare(folders.first()).and_then(|()| Claim::of(&path)) {
-            Ok(Claimed::Ours(claim)) => Ok((Self::Claimed(claim), None)),
-            Ok(Claimed::Busy { process }) => {
-                let told = format!(
-                    "{} runs a job {job} already and listens at {}: this run listens there once that one has ended; name it otherwise with --job-id, or its socket with --socket PATH",
-                    other_process(process),
-                    path.display()
-                );
-                Ok((Self::Taken(path), Some(told)))
-            }
-            Err(error) => {
-                let told = format!(
-                    "this run can be controlled by signals only: {} (--socket PATH names another place, --no-socket says that none is wanted)",
-                    plain(&error)
-                );
-                Ok((Self::Nowhere, Some(told)))
+        Ok(Self::among(&SocketFolders::of_environment(), job))
+    }
+
+    /// Claims the socket of a job in the first folder that can hold it: whoever looks for the job goes through them in the same order.
+    fn among(folders: &SocketFolders, job: &str) -> (Self, Option<String>) {
+        let mut why = Vec::new();
+        for folder in folders.all() {
+            let path = socket_of(folder, job);
+            match prepare(folder).and_then(|()| Claim::of(&path)) {
+                Ok(Claimed::Ours(claim)) => return (Self::Claimed(claim), None),
+                Ok(Claimed::Busy { process }) => {
+                    let told = format!(
+                        "{} runs a job {job} already and listens at {}: this run listens there once that one has ended; name it otherwise with --job-id, or its socket with --socket PATH",
+                        other_process(process),
+                        path.display()
+                    );
+                    return (Self::Taken(path), Some(told));
+                }
+                Err(error) => {
+                    tracing::debug!(folder = %folder.display(), %error, "no socket here");
+                    why.push(plain(&error));
+                }
             }
         }
+        let told = format!(
+            "this run can be controlled by signals only: {} (--socket PATH names another place, --no-socket says that none is wanted)",
+            why.join("; ")
+        );
+        (Self::Nowhere, Some(told))
     }
 }
 
@@ -181,5 +190,37 @@ async fn serve(
             say(&format!("warning: nothing can be listened to: {error}"));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_run_listens_in_the_first_folder_that_can_hold_its_socket() {
+        let place = tempfile::tempdir().unwrap();
+        let missing = place.path().join("no/such/holdfast");
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        let own = place.path().join("own");
+        let folders = SocketFolders::of_paths([missing.clone(), file, own.clone()]);
+        let (claimed, told) = Place::among(&folders, "job");
+        let Place::Claimed(claim) = &claimed else {
+            panic!("nothing was claimed: {told:?}");
+        };
+        assert_eq!((claim.path(), told), (&*socket_of(&own, "job"), None));
+        // The next run of the job waits for that socket, and for no other.
+        let (taken, told) = Place::among(&folders, "job");
+        assert!(matches!(&taken, Place::Taken(path) if *path == socket_of(&own, "job")));
+        assert!(told.unwrap().contains("runs a job job already"));
+        drop(claimed);
+
+        let nowhere = SocketFolders::of_paths([missing.clone(), missing]);
+        let (place, told) = Place::among(&nowhere, "job");
+        let told = told.unwrap();
+        assert!(matches!(place, Place::Nowhere));
+        assert_eq!(told.matches("can't be looked at").count(), 2, "{told}");
     }
 }

@@ -14,7 +14,7 @@ use crate::execution::{Failpoint, Failpoints};
 use crate::operator::{Operator, Out};
 use crate::record::NO_TIMESTAMP;
 use crate::sink::{CommitOutcome, Sink, SinkContext, SinkWriter, TwoPhaseSink, TwoPhaseWriter};
-use crate::task::{OperatorParts, PendingCommits, SubtaskSnapshot};
+use crate::task::{Hardening, OperatorParts, PendingCommits, SubtaskSnapshot};
 
 const PENDING: &str = "pending-transactions";
 const OPEN: &str = "open-transactions";
@@ -121,6 +121,8 @@ pub(crate) struct TwoPhaseStage<S: TwoPhaseSink> {
     uid: OperatorUid,
     writer: Option<S::Writer>,
     pending: PendingCommits<S::Transaction>,
+    /// Of pending transactions that may not survive a crash yet.
+    hardening: Vec<Arc<Hardening>>,
     states: OperatorStates,
     ended: OperatorListState<S::Transaction>,
     open: OperatorListState<S::Transaction>,
@@ -135,12 +137,18 @@ impl<S: TwoPhaseSink> TwoPhaseStage<S> {
             uid,
             writer: None,
             pending: PendingCommits::new(),
+            hardening: Vec::new(),
             states: OperatorStates::new(),
             ended: OperatorListState::default(),
             open: OperatorListState::default(),
             finished: false,
             failpoints,
         }
+    }
+
+    /// Fails when a pending transaction never will survive a crash: no checkpoint can complete then that names it.
+    fn check_hardening(&self) -> Result<()> {
+        self.hardening.iter().try_for_each(|due| due.check())
     }
 }
 
@@ -202,6 +210,10 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
         self.writer.as_mut().map_or(Ok(()), TwoPhaseWriter::flush)
     }
 
+    fn prepare_barrier(&mut self, _barrier: &Barrier, _next: &mut dyn Link<()>) -> Result<()> {
+        self.check_hardening()
+    }
+
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
         let Some(writer) = &mut self.writer else {
             return not_open();
@@ -212,7 +224,14 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
         let mut parts = OperatorParts::default();
         if let Some(ended) = writer.pre_commit(request.checkpoint)? {
             self.pending.add(request.checkpoint, ended.transaction);
-            parts.harden.extend(ended.harden);
+            let due = ended.harden.map(|work| Arc::new(Hardening::new(work)));
+            self.hardening.extend(due);
+        }
+        // Also what was ended for earlier checkpoints, which may have been given up before they came to it.
+        self.hardening.retain(|due| !due.is_done());
+        for due in &self.hardening {
+            let due = Arc::clone(due);
+            parts.harden.push(Box::new(move || due.run()));
         }
         self.states
             .elements_mut(self.ended)?
@@ -244,6 +263,10 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
                 return Ok(());
             }
         }
+    }
+
+    fn aborted(&mut self, _id: CheckpointId) -> Result<()> {
+        self.check_hardening()
     }
 
     fn finish(&mut self, _next: &mut dyn Link<()>) -> Result<()> {

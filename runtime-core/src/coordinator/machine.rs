@@ -191,6 +191,21 @@ impl<A> CheckpointCoordinator<A> {
         self.queue.len()
     }
 
+    /// Returns how many checkpoints are being deleted for whose deletion the waiting requests wait; 0 when nothing waits for that.
+    #[must_use]
+    pub fn waiting_for_deletions(&self) -> usize {
+        if self.queue.len() > 0 && self.too_many_deletions() {
+            self.cleaning.len()
+        } else {
+            0
+        }
+    }
+
+    /// Tells whether more checkpoints are being deleted than may be pending: no other begins then.
+    pub(super) fn too_many_deletions(&self) -> bool {
+        self.cleaning.len() > self.config.max_concurrent as usize
+    }
+
     /// Returns the completed checkpoints that are retained.
     #[must_use]
     pub fn completed(&self) -> &CompletedCheckpoints {

@@ -143,7 +143,7 @@ impl<A> CheckpointCoordinator<A> {
             triggering: self.pending.values().any(|p| p.phase == Phase::Preparing),
             full: self.pending.len() >= limit,
             ending: self.is_ending(),
-            cleaning: self.cleaning.len() > limit,
+            cleaning: self.too_many_deletions(),
             pause_left_ms: self.pause_left(now_ms),
         }
     }

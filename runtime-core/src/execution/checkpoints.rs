@@ -167,7 +167,8 @@ pub trait CheckpointStore: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Deletes a checkpoint that was published, metadata first, and what no other checkpoint refers to.
+    /// Deletes a checkpoint that was published, metadata first, and what no other checkpoint refers to; of a savepoint that the job was
+    /// to stop with, before all the [note](Self::note_stop) of it.
     ///
     /// On success it is gone, or belongs to another job. After an error it may still be there as a whole: its objects are
     /// kept then, and it is discarded again later.

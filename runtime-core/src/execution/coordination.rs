@@ -1,7 +1,8 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use checkpoint_storage::{CheckpointMetadata, LocalCopies};
 use futures_channel::oneshot;
@@ -90,8 +91,10 @@ pub(super) struct Coordination {
     pub(super) aborted: u64,
     /// Deletions that have been started and not reported as over.
     pub(super) cleaning: usize,
-    /// Deletions that have been started and that the coordinator does not wait for.
+    /// Rounds of deletions, and other work that the coordinator does not wait for, that have been started and are not over.
     pub(super) draining: usize,
+    /// Publications without an answer yet, with whether somebody still wants each.
+    pub(super) publishing: BTreeMap<CheckpointId, Arc<AtomicBool>>,
     /// The oldest checkpoint that is kept, or may exist, when the job has ended; `None` when none is.
     pub(super) lowest_kept: Option<CheckpointId>,
     /// What is to be deleted and not gone yet.
@@ -131,6 +134,9 @@ impl Coordination {
         if matches!(fact, Fact::Cleaned { .. }) {
             self.cleaning = self.cleaning.saturating_sub(1);
         }
+        let Some(fact) = self.first_answer(fact) else {
+            return Vec::new();
+        };
         let fact = self.register(fact);
         match &fact {
             Fact::Ack { task, id, state } if self.coordinator.is_pending(*id) => {
@@ -252,29 +258,37 @@ impl Coordination {
         self.delete(doomed, released.objects);
     }
 
-    /// Lets go at the end of the job what is not kept; [`delete_last`](Self::delete_last) deletes it.
-    fn release_at_stop(&mut self) {
+    /// Deletes what is not kept when the job has ended, and tries once more what failed to go before.
+    pub(super) fn release_at_stop(&mut self) {
         let released = self.shared.release(self.lowest_kept);
         let doomed = released.checkpoints.iter();
         let doomed: Vec<_> = doomed.filter_map(|id| self.metadata.remove(id)).collect();
-        self.deletions.add(doomed, released.objects);
+        self.delete(doomed, released.objects);
     }
 
-    /// Deletes what subtasks said after the end of the job that they had written and nobody keeps.
-    pub(super) async fn delete_late(&mut self) {
-        self.release_at_stop();
-        self.delete_last().await;
+    /// Notes in the store that this attempt has ended.
+    pub(super) fn note_end(&mut self) {
+        let (store, inbox) = (Arc::clone(&self.store), Arc::clone(&self.inbox));
+        self.draining += 1;
+        self.executor.spawn_io(Box::pin(async move {
+            if let Err(error) = store.end().await {
+                // Whoever cleans up has to find out by other means.
+                tracing::debug!(%error, "that the job has ended could not be noted");
+            }
+            inbox.send(Message::Drained);
+        }));
     }
 
     /// Deletes checkpoints that exist, and shared objects, in turn with what is being deleted already.
     fn delete(&mut self, doomed: Vec<Arc<CheckpointMetadata>>, objects: Vec<ObjectHandle>) {
         self.cleaning += doomed.len();
+        self.draining += 1;
         // Known before any task deletes anything: whichever is first does the work of all.
         self.deletions.add(doomed, objects);
         let deletions = Arc::clone(&self.deletions);
         let (store, inbox) = (Arc::clone(&self.store), Arc::clone(&self.inbox));
         self.executor.spawn_io(Box::pin(async move {
-            let tell = move |deletion| match deletion {
+            let tell = |deletion| match deletion {
                 Deletion::Checkpoint(id, error) => {
                     told(error.map_or(Ok(()), Err), Some(id), &inbox);
                     inbox.send(Message::Fact(Fact::Cleaned { id }));
@@ -282,27 +296,8 @@ impl Coordination {
                 Deletion::Objects(error) => told(Err(error), None, &inbox),
             };
             deletions.carry_out(store.as_ref(), &tell).await;
+            inbox.send(Message::Drained);
         }));
-    }
-
-    /// Deletes what is still to be deleted at the end of the job, and waits for it.
-    pub(super) async fn delete_last(&self) {
-        let warnings = std::sync::Mutex::new(Vec::new());
-        let tell = |deletion| {
-            let error = match deletion {
-                Deletion::Checkpoint(id, error) => error.map(|e| e.with("checkpoint", id)),
-                Deletion::Objects(error) => Some(error),
-            };
-            let mut warnings = warnings.lock().unwrap_or_else(PoisonError::into_inner);
-            warnings.extend(error);
-        };
-        self.deletions.carry_out(self.store.as_ref(), &tell).await;
-        let warnings = warnings
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        for error in warnings {
-            self.tell(JobEvent::Warning(error));
-        }
     }
 
     /// Clears away what killed attempts left behind, once, after the first checkpoint of this attempt was reported.
@@ -388,7 +383,7 @@ impl Coordination {
                 }),
             },
             // What is on its way to the store can't be called back; the answer decides.
-            Action::CancelPublish { .. } => {}
+            Action::CancelPublish { id } => self.unwanted(id),
             Action::LeaveBehind { id } => drop(self.places.remove(id)),
             Action::NotifyComplete { id, .. } => {
                 to_all(run, Command::Completed(id));
@@ -584,19 +579,23 @@ impl Coordination {
     }
 
     /// Finds the checkpoint that a restart goes on from; `None` when this attempt has none and was handed none.
-    pub(super) async fn newest(&self) -> Result<Option<LoadedCheckpoint>> {
-        // Whether these were published is not known here, but the store knows. What else it holds belongs to other histories.
-        for id in self.coordinator.unresolved().iter().rev() {
-            if let Some(found) = self.store.find_published(*id).await? {
-                return Ok(Some(found));
-            }
-        }
+    pub(super) fn newest(&self) -> impl Future<Output = Result<Option<LoadedCheckpoint>>> + use<> {
+        let store = Arc::clone(&self.store);
+        let unresolved: Vec<_> = self.coordinator.unresolved().iter().copied().collect();
         let newest = self.coordinator.completed().latest();
-        let metadata = newest.and_then(|newest| self.metadata.get(&newest.id));
-        Ok(metadata.map(|metadata| LoadedCheckpoint {
-            storage: self.store.storage_of(metadata.checkpoint),
-            metadata: Arc::clone(metadata),
-        }))
+        let newest = newest.and_then(|newest| self.metadata.get(&newest.id).cloned());
+        async move {
+            // Whether these were published is not known here, but the store knows. What else it holds belongs to other histories.
+            for id in unresolved.into_iter().rev() {
+                if let Some(found) = store.find_published(id).await? {
+                    return Ok(Some(found));
+                }
+            }
+            Ok(newest.map(|metadata| LoadedCheckpoint {
+                storage: store.storage_of(metadata.checkpoint),
+                metadata,
+            }))
+        }
     }
 }
 

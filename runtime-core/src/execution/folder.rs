@@ -580,6 +580,9 @@ impl CheckpointStore for FolderCheckpoints {
     fn discard(&self, metadata: Arc<CheckpointMetadata>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             if let Some(savepoint) = self.savepoint(metadata.checkpoint) {
+                // A job that stops with it may have noted so. As long as it is noted it must be there: nothing else is started from.
+                let store = self.opened()?.store;
+                store.retract_stop(metadata.checkpoint).await?;
                 return self.discard_savepoint(&savepoint).await;
             }
             let opened = self.opened()?;

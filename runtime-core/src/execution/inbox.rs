@@ -85,7 +85,9 @@ impl Inbox {
     ///
     /// Whoever polls the loop rings it at that time; see [`wake_at_ms`](Self::wake_at_ms).
     pub(crate) async fn next(&self, wake_at_ms: Option<i64>, clock: &dyn Clock) -> Option<Message> {
-        let next = poll_fn(|_| {
+        // Whoever waits for something else as well may have enough before a message comes.
+        let _awake = Awake(&self.wake_at_ms);
+        poll_fn(|_| {
             if let Some(message) = self
                 .messages
                 .lock()
@@ -104,9 +106,7 @@ impl Inbox {
                 .store(wake_at_ms.unwrap_or(i64::MAX), Ordering::Release);
             Poll::Pending
         })
-        .await;
-        self.wake_at_ms.store(i64::MAX, Ordering::Release);
-        next
+        .await
     }
 
     /// Returns the number of async parts of snapshots that may still report.
@@ -118,6 +118,15 @@ impl Inbox {
     pub(crate) fn wake_at_ms(&self) -> Option<i64> {
         let at = self.wake_at_ms.load(Ordering::Acquire);
         (at != i64::MAX).then_some(at)
+    }
+}
+
+/// Takes back when the loop wants to be woken.
+struct Awake<'a>(&'a AtomicI64);
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        self.0.store(i64::MAX, Ordering::Release);
     }
 }
 

@@ -76,6 +76,7 @@ impl Coordination {
     pub(super) fn report(&self, run: Option<&Run>) -> JobReport {
         let mut report = self.journal.borrow().report(self.clock.now_ms());
         report.waiting_requests = self.coordinator.waiting_requests();
+        report.waiting_for_deletions = self.coordinator.waiting_for_deletions();
         report.pending = self.pending(run);
         report
     }

@@ -106,11 +106,14 @@ impl Journal {
         }
     }
 
-    /// Returns the record of a checkpoint that ended lately.
+    /// Returns the record of a checkpoint that ended lately; the last one that completed is there whatever ended after it.
     pub(super) fn record(&self, id: CheckpointId) -> Option<&CheckpointRecord> {
+        // Those that a checkpoint subsumes end after it, and may push it out of the history.
+        let last = self.last_completed.iter().chain(&self.last_savepoint);
         self.history
             .iter()
             .rev()
+            .chain(last)
             .map(AsRef::as_ref)
             .find(|record| record.id == id)
     }
@@ -128,6 +131,7 @@ impl Journal {
             completed: self.completed,
             aborted: self.aborted.clone(),
             waiting_requests: 0,
+            waiting_for_deletions: 0,
             pending: Vec::new(),
             history: self.history.iter().cloned().collect(),
             last_completed: self.last_completed.clone(),

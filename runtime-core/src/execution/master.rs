@@ -1,9 +1,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::pending;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use checkpoint_storage::Ownership;
+use futures_util::future::{Either, select};
 use state_api::{Attempt, CheckpointId, CheckpointStorage, Error, ErrorKind, Executor, Result};
 
 use super::control::Ask;
@@ -32,8 +35,14 @@ use crate::task::{CheckpointAck, TaskReport};
 /// Milliseconds between two tries of the final checkpoint.
 const FINAL_RETRY_MS: i64 = 100;
 
-/// Milliseconds that the end of a job waits for deletions.
-const LAST_CLEANING_MS: i64 = 10_000;
+/// Milliseconds that the end of a run waits to learn whether a checkpoint exists that is being published; then the store is asked.
+const OUTCOME_MS: i64 = 30_000;
+
+/// Milliseconds that the end of a job waits for that.
+const LAST_OUTCOME_MS: i64 = 5_000;
+
+/// Milliseconds that the end of a job waits for the store in all: for that, for deletions, and for the note that it has ended.
+const LAST_MS: i64 = 10_000;
 
 /// Closes the inbox of a loop that has ended, however it did: those who wait for answers learn of it.
 struct Closing(Arc<Inbox>);
@@ -53,9 +62,10 @@ struct Start {
     initial: Option<LoadedCheckpoint>,
 }
 
-/// How the wait before a restart ended.
-enum Paused {
-    Over,
+/// How a wait between two runs ended.
+enum Waited<T> {
+    /// What was waited for is done, or its time has come.
+    Over(Option<T>),
     Cancelled,
     Fenced,
 }
@@ -126,7 +136,13 @@ impl Master<'_> {
                 RunEnd::Finished => {
                     return self.ended(JobStatus::Finished, coordination, run).await;
                 }
-                RunEnd::Cancelled => {
+                RunEnd::Cancelled(failed) => {
+                    if let Some(error) = failed {
+                        self.tell(JobEvent::RunFailed {
+                            error,
+                            restart_in_ms: None,
+                        });
+                    }
                     return self.ended(JobStatus::Cancelled, coordination, run).await;
                 }
                 RunEnd::Fenced => return Err(fenced()),
@@ -160,23 +176,34 @@ impl Master<'_> {
                         failed_ms: now_ms,
                         restart_ms: until,
                     };
-                    match self.pause(until, coordination.as_mut(), &journal).await {
-                        Paused::Over => {}
-                        Paused::Cancelled => {
+                    let pause = pending::<()>();
+                    let paused = self
+                        .meanwhile(pause, Some(until), coordination.as_mut(), &journal)
+                        .await;
+                    match paused {
+                        Waited::Over(_) => {}
+                        Waited::Cancelled => {
                             return self.ended(JobStatus::Cancelled, coordination, run).await;
                         }
-                        Paused::Fenced => return Err(fenced()),
+                        Waited::Fenced => return Err(fenced()),
                     }
                 }
             }
-            run += 1;
-            found = match &coordination {
-                None => Ok(None),
-                Some(coordination) => {
-                    let newest = coordination.newest().await;
-                    newest.map(|newest| newest.or_else(|| start.initial.clone()))
+            found = Ok(None);
+            if let Some(known) = &mut coordination {
+                let newest = known.newest();
+                match self.meanwhile(newest, None, Some(known), &journal).await {
+                    Waited::Over(newest) => {
+                        let newest = newest.unwrap_or(Ok(None));
+                        found = newest.map(|newest| newest.or_else(|| start.initial.clone()));
+                    }
+                    Waited::Cancelled => {
+                        return self.ended(JobStatus::Cancelled, coordination, run).await;
+                    }
+                    Waited::Fenced => return Err(fenced()),
                 }
-            };
+            }
+            run += 1;
         }
     }
 
@@ -371,6 +398,7 @@ impl Master<'_> {
             requests: 0,
             parting: Vec::new(),
             overdue: BTreeMap::new(),
+            publishing: BTreeMap::new(),
             kinds: BTreeMap::new(),
             places: Arc::default(),
             copies: None,
@@ -379,7 +407,7 @@ impl Master<'_> {
         Ok((start.attempt, store.storage(), Some(coordination), restored))
     }
 
-    /// Goes on until every subtask of a run has ended and no publish is under way.
+    /// Goes on until every subtask of a run has ended, and it is known what came of each publish, or will not be known soon.
     async fn drive(
         &mut self,
         number: u32,
@@ -389,6 +417,7 @@ impl Master<'_> {
         journal: &RefCell<Journal>,
     ) -> RunEnd {
         let mut tasks = RunTasks::new(number, run, self.random.next());
+        let mut outcomes_by_ms = None;
         loop {
             if tasks.have_ended() {
                 let Some(coordination) = coordination.as_deref_mut() else {
@@ -398,9 +427,17 @@ impl Master<'_> {
                     tasks.failed_over = true;
                     tasks.handle(coordination, Fact::Failover);
                 }
+                // Who ends the job waits for outcomes as well, but not as long.
                 if coordination.coordinator.is_settled()
+                    || tasks.cancelled
                     || matches!(tasks.end, Some(RunEnd::Fenced))
                 {
+                    return tasks.end();
+                }
+                let now_ms = self.parts.clock.now_ms();
+                let by_ms = *outcomes_by_ms.get_or_insert(now_ms.saturating_add(OUTCOME_MS));
+                if by_ms <= now_ms {
+                    tasks.give_up_publishing(coordination);
                     return tasks.end();
                 }
             }
@@ -408,7 +445,8 @@ impl Master<'_> {
                 .as_deref()
                 .and_then(|c| c.coordinator.next_wakeup());
             let wakeup = wakeup.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
-            let wakeup = [wakeup, tasks.final_retry_ms].into_iter().flatten().min();
+            let wakeup = [wakeup, tasks.final_retry_ms, outcomes_by_ms];
+            let wakeup = wakeup.into_iter().flatten().min();
             let message = self.inbox.next(wakeup, self.parts.clock.as_ref()).await;
             match (message, coordination.as_deref_mut()) {
                 (None, Some(coordination)) => {
@@ -430,7 +468,7 @@ impl Master<'_> {
                 }
                 (Some(Message::Fact(fact)), Some(coordination)) => tasks.handle(coordination, fact),
                 (Some(Message::Warning(error)), _) => self.tell(JobEvent::Warning(error)),
-                (Some(Message::Cancel), _) => tasks.stop(RunEnd::Cancelled),
+                (Some(Message::Cancel), _) => tasks.cancel(),
                 (Some(Message::Ask(ask)), coordination) => {
                     if tasks.end.is_some() {
                         journal.borrow_mut().state = JobState::Stopping;
@@ -550,21 +588,24 @@ impl Master<'_> {
         }
     }
 
-    /// Waits before a restart.
-    async fn pause(
+    /// Waits between two runs, for work or for a time, and hears meanwhile what is said.
+    async fn meanwhile<T>(
         &self,
-        until_ms: i64,
+        work: impl Future<Output = T>,
+        until_ms: Option<i64>,
         mut coordination: Option<&mut Coordination>,
         journal: &RefCell<Journal>,
-    ) -> Paused {
+    ) -> Waited<T> {
+        let mut work = pin!(work);
         loop {
-            let message = self
-                .inbox
-                .next(Some(until_ms), self.parts.clock.as_ref())
-                .await;
+            let next = pin!(self.inbox.next(until_ms, self.parts.clock.as_ref()));
+            let message = match select(work.as_mut(), next).await {
+                Either::Left((done, _)) => return Waited::Over(Some(done)),
+                Either::Right((message, _)) => message,
+            };
             let effects = match (message, coordination.as_deref_mut()) {
-                (None, _) => return Paused::Over,
-                (Some(Message::Cancel), _) => return Paused::Cancelled,
+                (None, _) => return Waited::Over(None),
+                (Some(Message::Cancel), _) => return Waited::Cancelled,
                 (Some(Message::Warning(error)), _) => {
                     self.tell(JobEvent::Warning(error));
                     Vec::new()
@@ -593,12 +634,13 @@ impl Master<'_> {
                 .iter()
                 .any(|effect| matches!(effect, Effect::Fenced))
             {
-                return Paused::Fenced;
+                return Waited::Fenced;
             }
         }
     }
 
-    /// Lets the coordinator decide what is kept, and waits for the last deletions and for those who still write.
+    /// Lets the coordinator decide what is kept, and waits for the last deletions and for those who still write, as long as the end of a
+    /// job may take.
     async fn ended(
         &self,
         status: JobStatus,
@@ -613,11 +655,12 @@ impl Master<'_> {
         };
         if let Some(mut coordination) = coordination {
             coordination.journal.borrow_mut().state = JobState::Stopping;
-            coordination.part(match status {
+            let why = match status {
                 JobStatus::Finished | JobStatus::Suspended => None,
                 JobStatus::Cancelled => Some("it was cancelled"),
                 JobStatus::Failed => Some("it failed"),
-            });
+            };
+            coordination.part(why);
             if let Some(copies) = &coordination.copies {
                 // Whoever goes on from the last checkpoint here finds the copies.
                 let kept = self.settings.checkpointing.retention.keeps(status);
@@ -625,10 +668,11 @@ impl Master<'_> {
                     copies.dispose();
                 }
             }
+            let clock = self.parts.clock.as_ref();
+            let outcomes_by_ms = clock.now_ms().saturating_add(LAST_OUTCOME_MS);
+            let until_ms = clock.now_ms().saturating_add(LAST_MS);
             let mut effects = coordination.handle(None, Fact::Stop { status });
-            coordination.delete_last().await;
-            let until_ms = self.parts.clock.now_ms().saturating_add(LAST_CLEANING_MS);
-            let (mut stopped, mut late) = (false, false);
+            let (mut stopped, mut late, mut noted) = (false, false, false);
             loop {
                 stopped |= effects
                     .iter()
@@ -636,14 +680,24 @@ impl Master<'_> {
                 let deleting = coordination.cleaning + coordination.draining;
                 // What was cancelled says what it had written already.
                 if stopped && deleting == 0 && self.inbox.writing() == 0 {
-                    break;
+                    if std::mem::take(&mut late) {
+                        coordination.release_at_stop();
+                    } else if !std::mem::replace(&mut noted, true) {
+                        coordination.note_end();
+                    } else {
+                        break;
+                    }
                 }
-                effects = match self
-                    .inbox
-                    .next(Some(until_ms), self.parts.clock.as_ref())
-                    .await
-                {
-                    None => break,
+                let wait_ms = if stopped { until_ms } else { outcomes_by_ms };
+                effects = match self.inbox.next(Some(wait_ms), clock).await {
+                    None if !stopped => {
+                        stopped = true;
+                        coordination.give_up_publishing(None)
+                    }
+                    None => {
+                        self.tell(JobEvent::Warning(not_waited_for(&coordination)));
+                        break;
+                    }
                     Some(Message::Fact(fact)) => coordination.handle(None, fact),
                     Some(Message::Task { task, report, .. }) => {
                         late = true;
@@ -664,14 +718,9 @@ impl Master<'_> {
                     Some(_) => Vec::new(),
                 };
             }
-            if late {
-                coordination.delete_late().await;
-            }
+            // A stop that completed only now.
+            coordination.part(why);
             (outcome.checkpoints, outcome.aborted) = (coordination.completed, coordination.aborted);
-            if let Err(error) = coordination.store.end().await {
-                // Whoever cleans up has to find out by other means.
-                tracing::debug!(%error, "that the job has ended could not be noted");
-            }
         }
         self.tell(JobEvent::Ended(status));
         Ok(outcome)
@@ -683,6 +732,13 @@ fn fenced() -> Error {
         ErrorKind::Fenced,
         "a newer attempt of the job has taken over",
     )
+}
+
+/// Says that a job ends although the store is not done with what was asked of it.
+fn not_waited_for(coordination: &Coordination) -> Error {
+    Error::retryable("the store does not get done what the end of the job asks of it: the job ends all the same, and what is left is for `gc`")
+        .with("milliseconds", LAST_MS)
+        .with("calls", coordination.cleaning.max(coordination.draining))
 }
 
 /// Copies what an error says, for the listener; the original is returned.

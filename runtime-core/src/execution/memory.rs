@@ -48,8 +48,8 @@ struct Kept {
     /// The names of savepoints of this attempt.
     places: BTreeMap<CheckpointId, String>,
     savepoints: BTreeMap<String, Arc<CheckpointMetadata>>,
-    /// The savepoint that the job was stopped with last.
-    stopped: Option<(CheckpointId, String)>,
+    /// The savepoints that the job was stopped with.
+    stopped: BTreeMap<CheckpointId, String>,
 }
 
 impl MemoryCheckpoints {
@@ -146,7 +146,7 @@ impl CheckpointStore for MemoryCheckpoints {
         let newest = self.lock().completed.values().next_back().cloned();
         let found = match from {
             RestoreFrom::Nothing => Ok(None),
-            RestoreFrom::Latest => match &self.lock().stopped {
+            RestoreFrom::Latest => match self.lock().stopped.last_key_value() {
                 Some((id, name)) if newest.as_ref().is_none_or(|n| n.checkpoint < *id) => {
                     Err(stopped_with(name))
                 }
@@ -169,9 +169,9 @@ impl CheckpointStore for MemoryCheckpoints {
 
     fn find_published(&self, id: CheckpointId) -> BoxFuture<'_, Result<Option<LoadedCheckpoint>>> {
         let kept = self.lock();
-        let found = match &kept.stopped {
-            Some((stopped, name)) if *stopped == id => Err(stopped_with(name)),
-            _ => {
+        let found = match kept.stopped.get(&id) {
+            Some(name) => Err(stopped_with(name)),
+            None => {
                 let own = Attempt(self.attempt.load(Ordering::Acquire));
                 let found = kept.completed.get(&id);
                 Ok(found.filter(|found| found.attempt == own).cloned())
@@ -226,8 +226,9 @@ impl CheckpointStore for MemoryCheckpoints {
     fn note_stop(&self, savepoint: CheckpointId) -> BoxFuture<'_, Result<()>> {
         let result = self.check_own().map(|()| {
             let mut kept = self.lock();
-            let name = kept.places.get(&savepoint).cloned();
-            kept.stopped = name.map(|name| (savepoint, name));
+            if let Some(name) = kept.places.get(&savepoint).cloned() {
+                kept.stopped.insert(savepoint, name);
+            }
         });
         Box::pin(ready(result))
     }
@@ -261,6 +262,7 @@ impl CheckpointStore for MemoryCheckpoints {
         let result = self.check_own().map(|()| {
             let mut kept = self.lock();
             if metadata.kind.is_savepoint() {
+                kept.stopped.remove(&metadata.checkpoint);
                 if let Some(name) = kept.places.remove(&metadata.checkpoint) {
                     kept.savepoints.remove(&name);
                 }

@@ -1,11 +1,12 @@
 //! How acks become the metadata of a checkpoint, and that a checkpoint that exists.
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
 use state_api::{CheckpointId, Error, ErrorKind, HashId, SnapshotKind};
 
-use super::coordination::Coordination;
+use super::coordination::{Coordination, Effect};
 use super::inbox::Message;
 use super::launch::Run;
 use super::{CheckpointStats, Failpoint};
@@ -84,10 +85,14 @@ impl Coordination {
             Arc::clone(&self.inbox),
             self.failpoints.clone(),
         );
+        let wanted = Arc::new(AtomicBool::new(true));
+        self.publishing.insert(id, Arc::clone(&wanted));
         self.executor.spawn_io(Box::pin(async move {
             failpoints.reach(Failpoint::Publish);
             let stops = matches!(kind, CheckpointKind::StopWithSavepoint { .. });
             let published = match store.publish(metadata).await {
+                // The job does not end with it any more.
+                Ok(()) if !wanted.load(Ordering::Acquire) => Ok(()),
                 // The savepoint is there whatever becomes of the note.
                 Ok(()) if stops => store.note_stop(id).await.map_err(|error| {
                     if error.kind() == ErrorKind::Fenced {
@@ -115,5 +120,44 @@ impl Coordination {
             };
             inbox.send(Message::Fact(fact));
         }));
+    }
+
+    /// Takes note that nobody wants a checkpoint any more that is being published: a stop with it is not noted.
+    pub(super) fn unwanted(&self, id: CheckpointId) {
+        if let Some(wanted) = self.publishing.get(&id) {
+            wanted.store(false, Ordering::Release);
+        }
+    }
+
+    /// Lets the first answer on a publication through; one whose answer was given up says only that the attempt is fenced, if it is.
+    pub(super) fn first_answer(
+        &mut self,
+        fact: Fact<CheckpointAck>,
+    ) -> Option<Fact<CheckpointAck>> {
+        let (id, fenced) = match &fact {
+            Fact::Published { id } => (id, false),
+            Fact::PublishFailed { id, fault, .. } => (id, *fault == PublishFault::Fenced),
+            _ => return Some(fact),
+        };
+        match self.publishing.remove(id) {
+            Some(_) => Some(fact),
+            None => fenced.then_some(Fact::Fenced),
+        }
+    }
+
+    /// Waits no longer for the store to say what came of publications: whether these checkpoints exist is not known then.
+    pub(super) fn give_up_publishing(&mut self, run: Option<&Run>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let outstanding: Vec<_> = self.publishing.keys().copied().collect();
+        for id in outstanding {
+            self.unwanted(id);
+            let fact = Fact::PublishFailed {
+                id,
+                fault: PublishFault::Unknown,
+                detail: "the store does not answer".into(),
+            };
+            effects.extend(self.handle(run, fact));
+        }
+        effects
     }
 }

@@ -67,6 +67,8 @@ pub struct JobReport {
     pub aborted: BTreeMap<FailureReason, u64>,
     /// Requests that wait for their turn.
     pub waiting_requests: usize,
+    /// Checkpoints that are being deleted, if the requests wait for that: more than may be pending; 0 if they wait for something else.
+    pub waiting_for_deletions: usize,
     /// The checkpoints under way, oldest first.
     pub pending: Vec<PendingReport>,
     /// The last checkpoints that ended, oldest first.

@@ -16,7 +16,8 @@ pub(super) enum RunEnd {
     Finished,
     /// Put aside, to be continued from its last checkpoint.
     Suspended,
-    Cancelled,
+    /// With what had failed before, if something had.
+    Cancelled(Option<Error>),
     Fenced,
     Failed(Error),
 }
@@ -34,6 +35,8 @@ pub(super) struct RunTasks {
     pub(super) read: ReadBytes,
     /// How the run ends, once that is decided.
     pub(super) end: Option<RunEnd>,
+    /// Somebody wants the job to end: no other run follows, whatever this one ends with.
+    pub(super) cancelled: bool,
     pub(super) failed_over: bool,
     /// The checkpoint that the run ends with is complete; the subtasks are not told yet to leave.
     leaving: bool,
@@ -54,6 +57,7 @@ impl RunTasks {
             positions: Vec::new(),
             read: ReadBytes::default(),
             end: None,
+            cancelled: false,
             failed_over: false,
             leaving: false,
             final_requested: false,
@@ -68,9 +72,17 @@ impl RunTasks {
 
     pub(super) fn end(self) -> RunEnd {
         let number = self.number;
-        self.end.unwrap_or_else(|| {
-            RunEnd::Failed(Error::bug("subtasks ended by themselves").with("run", number))
-        })
+        match self.end {
+            Some(RunEnd::Failed(error)) if self.cancelled => RunEnd::Cancelled(Some(error)),
+            Some(end) => end,
+            None => RunEnd::Failed(Error::bug("subtasks ended by themselves").with("run", number)),
+        }
+    }
+
+    /// Ends the job with this run; one that has finished ends as it would, unless it fails after all.
+    pub(super) fn cancel(&mut self) {
+        self.cancelled = true;
+        self.stop(RunEnd::Cancelled(None));
     }
 
     /// Tells all subtasks to leave; the first reason counts, but a failure while finishing is a failure.
@@ -143,6 +155,12 @@ impl RunTasks {
         if std::mem::take(&mut self.leaving) && self.ends_well() {
             to_all(Some(&self.run), Command::Finish);
         }
+    }
+
+    /// Waits no longer for what came of publications.
+    pub(super) fn give_up_publishing(&mut self, coordination: &mut Coordination) {
+        let effects = coordination.give_up_publishing(Some(&self.run));
+        self.take(effects);
     }
 
     /// Passes on what a subtask, of an earlier run perhaps, says about a checkpoint.

@@ -122,23 +122,13 @@ impl<T> FileSinkWriter<T> {
         }
     }
 
-    /// Makes sure that an ended part survives a crash, if its sync was not waited for.
+    /// Makes sure that an ended part survives a crash, for those who commit without a checkpoint that waits for that.
     fn settle(&mut self, transaction: &FileTransaction) -> Result<()> {
-        let Some(ended) = self.ended.get(&transaction.stem) else {
+        match self.ended.get(&transaction.stem) {
             // Ended by an earlier run: a checkpoint that names it was complete, and so was the sync.
-            return Ok(());
-        };
-        let broken = || {
-            Error::poisoned(
-                "a part file could not be synced to disk; it is written anew after a restore",
-            )
-            .with("transaction", &transaction.stem)
-        };
-        match ended.state.load(Ordering::Acquire) {
-            SYNCED => Ok(()),
-            // A second sync may succeed although the first one lost pages.
-            BROKEN => Err(broken()),
-            _ => sync(&ended.file, &self.folder, &ended.state).map_err(|e| broken().caused_by(e)),
+            None => Ok(()),
+            Some(ended) => sync(&ended.file, &self.folder, &ended.state)
+                .map_err(|e| e.with("transaction", &transaction.stem)),
         }
     }
 
@@ -185,7 +175,19 @@ impl<T> FileSinkWriter<T> {
     }
 }
 
+/// Makes a part file survive a crash, once.
 fn sync(file: &File, folder: &OutputFolder, state: &AtomicU8) -> Result<()> {
+    let broken = || {
+        Error::poisoned(
+            "a part file could not be synced to disk; it is written anew after a restore",
+        )
+    };
+    match state.load(Ordering::Acquire) {
+        SYNCED => return Ok(()),
+        // A second sync may succeed although the first one lost pages.
+        BROKEN => return Err(broken()),
+        _ => {}
+    }
     let synced = file
         .sync_all()
         .map_err(|e| Error::retryable("a part file can't be synced to disk").caused_by(e))
@@ -194,7 +196,7 @@ fn sync(file: &File, folder: &OutputFolder, state: &AtomicU8) -> Result<()> {
         if synced.is_ok() { SYNCED } else { BROKEN },
         Ordering::Release,
     );
-    synced
+    synced.map_err(|e| broken().caused_by(e))
 }
 
 impl<T: 'static> TwoPhaseWriter for FileSinkWriter<T> {
@@ -249,7 +251,8 @@ impl<T: 'static> TwoPhaseWriter for FileSinkWriter<T> {
         self.ended.insert(transaction.stem.clone(), ended);
         self.open = None;
         let about = transaction.stem.clone();
-        let harden = move || sync(&file, &folder, &state).map_err(|e| e.with("transaction", about));
+        let harden =
+            move || sync(&file, &folder, &state).map_err(|e| e.with("transaction", &about));
         Ok(Some(PreCommitted {
             transaction,
             harden: Some(Box::new(harden)),

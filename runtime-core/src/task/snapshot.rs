@@ -12,7 +12,7 @@ use crate::alignment::AlignmentReport;
 use crate::chain::in_flight::RecordsInFlight;
 
 /// Work that makes something durable that is not state, such as the file of a sink's transaction.
-type Harden = Box<dyn FnOnce() -> Result<()> + Send>;
+type Work = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// What one operator froze at a cut.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct OperatorParts {
     /// Bytes in partitions.
     pub raw_operator: Option<Box<dyn Snapshot<OperatorStateHandle>>>,
     /// What else must succeed before the checkpoint may complete.
-    pub harden: Vec<Harden>,
+    pub harden: Vec<Work>,
     /// What an operator handed over that must succeed as well.
     pub work: Vec<SnapshotWork>,
 }
@@ -106,7 +106,7 @@ impl SubtaskSnapshot {
     }
 
     /// Takes out what must be made durable beside state.
-    pub(crate) fn take_harden(&mut self) -> Vec<Harden> {
+    pub(crate) fn take_harden(&mut self) -> Vec<Work> {
         self.operators
             .iter_mut()
             .flat_map(|(_, parts)| std::mem::take(&mut parts.harden))

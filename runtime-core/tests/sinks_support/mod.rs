@@ -62,7 +62,7 @@ impl<S: TwoPhaseSink> Task<S> {
     pub(crate) fn snapshot(&mut self, id: u64) -> Result<Saved> {
         if let Some(ended) = self.writer.pre_commit(CheckpointId(id))? {
             self.pending.push((id, ended.transaction));
-            ended.harden.map_or(Ok(()), |harden| harden())?;
+            ended.harden.map_or(Ok(()), |mut harden| harden())?;
         }
         let encode = |transaction: &S::Transaction| {
             let mut bytes = Vec::new();
