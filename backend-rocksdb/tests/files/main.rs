@@ -8,5 +8,7 @@
 mod damage;
 mod harness;
 mod increments;
+mod released;
 mod rescale;
+mod resumed;
 mod times;
