@@ -5,7 +5,6 @@
     clippy::print_stdout,
     reason = "a failure here fails the test"
 )]
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,11 +12,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use backend_testkit::storage::MemoryStorage;
-use backend_testkit::{InlineExecutor, block_on};
+use backend_testkit::{InlineExecutor, block_on, only_subtask};
 use state_api::{
-    BackendContext, ByteStore, CheckpointId, CheckpointStorage, Column, Error, ErrorKind, JobId,
-    KeyGroup, KeyGroupRange, KeyedHandle, ManualClock, MaxParallelism, OperatorUid, Page,
-    PersistContext, RestoreContext, Result, Snapshot, SnapshotKind, SnapshotRequest, Subtask,
+    BackendContext, ByteStore, CheckpointId, CheckpointStorage, Column, Error, ErrorKind, KeyGroup,
+    KeyGroupRange, KeyedHandle, Page, PersistContext, RestoreContext, Result, Snapshot,
+    SnapshotKind, SnapshotRequest,
 };
 
 use crate::{RocksDbBackend, RocksDbStore};
@@ -25,22 +24,7 @@ use crate::{RocksDbBackend, RocksDbStore};
 const ALL: KeyGroupRange = KeyGroupRange::new(KeyGroup(0), KeyGroup(127));
 
 pub(crate) fn context(local_dir: &Path, options: &[(&str, &str)]) -> BackendContext {
-    BackendContext {
-        job: JobId::new("job").unwrap(),
-        operator: OperatorUid::new("op").unwrap(),
-        subtask: Subtask {
-            index: 0,
-            parallelism: 1,
-        },
-        max_parallelism: MaxParallelism::new(128).unwrap(),
-        range: ALL,
-        local_dir: local_dir.to_owned(),
-        clock: Arc::new(ManualClock::at(0)),
-        options: options
-            .iter()
-            .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()))
-            .collect::<BTreeMap<_, _>>(),
-    }
+    only_subtask(128, local_dir, options)
 }
 
 /// Small buffers, so that files are written soon, and no compression, so that they are as large as what was put.
@@ -202,18 +186,16 @@ fn dp_07_a_disk_that_was_full_and_no_longer_is_costs_nothing() {
     let column = store.open_column("state").unwrap();
     store.put(column, b"before", b"1").unwrap();
     let ballast = disk.fill();
-    let db = Arc::clone(store.database());
     // The flush fails, and RocksDB refuses writes from here on.
     store.put(column, b"while full", b"2").unwrap();
-    let failed = db.db().flush_cf(store.handle(column));
-    assert!(failed.is_err());
+    assert!(store.flush(column).is_err());
     fs::remove_file(ballast).unwrap();
     store.put(column, b"after", b"3").unwrap();
     let mut page = Page::default();
     store.scan(column, b"", None, 9, &mut page).unwrap();
     let keys: Vec<_> = page.entries.into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, [&b"after"[..], b"before", b"while full"]);
-    db.db().flush_cf(store.handle(column)).unwrap();
+    store.flush(column).unwrap();
 }
 
 /// A checkpoint that fails because the disk is full when its cut is flushed.
@@ -446,11 +428,7 @@ fn a_damaged_file_is_never_read_as_state() {
     let mut store = open(dir.path());
     let column = store.open_column("state").unwrap();
     put(&mut store, column, 256 << 10).unwrap();
-    store
-        .database()
-        .db()
-        .flush_cf(store.handle(column))
-        .unwrap();
+    store.flush(column).unwrap();
     let db = store.database().path().to_owned();
     let files: Vec<PathBuf> = fs::read_dir(db)
         .unwrap()

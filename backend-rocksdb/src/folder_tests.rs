@@ -1,8 +1,5 @@
-use std::sync::Arc;
-
-use state_api::{
-    ErrorKind, JobId, KeyGroup, KeyGroupRange, ManualClock, MaxParallelism, OperatorUid, Subtask,
-};
+use backend_testkit::only_subtask;
+use state_api::{ErrorKind, JobId, OperatorUid, Subtask};
 
 use super::*;
 use crate::fault_tests::SmallDisk;
@@ -15,11 +12,7 @@ fn context(operator: &str, index: u32) -> BackendContext {
             index,
             parallelism: 4,
         },
-        max_parallelism: MaxParallelism::new(128).unwrap(),
-        range: KeyGroupRange::new(KeyGroup(0), KeyGroup(127)),
-        local_dir: PathBuf::new(),
-        clock: Arc::new(ManualClock::at(0)),
-        options: std::collections::BTreeMap::new(),
+        ..only_subtask(128, Path::new(""), &[])
     }
 }
 

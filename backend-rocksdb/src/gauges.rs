@@ -236,6 +236,15 @@ impl Gauges {
             let name = format!("holdfast_rocksdb_restored_{name}");
             self.gauge(name, None).set(figure as f64);
         }
+        let times = stats.times;
+        for (name, ns) in [
+            ("fetch_ns", times.fetch_ns),
+            ("open_ns", times.open_ns),
+            ("clip_ns", times.clip_ns),
+        ] {
+            let name = format!("holdfast_rocksdb_restored_{name}");
+            self.gauge(name, None).set(ns as f64);
+        }
     }
 
     fn report_columns(&self, db: &Db, columns: &[Arc<ColumnCell>], property: &str, name: String) {

@@ -1,62 +1,22 @@
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_testkit::block_on;
 use backend_testkit::storage::MemoryStorage;
-use metrics::{
-    Counter, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder,
-};
+use backend_testkit::{RecordedGauges, block_on};
+use metrics::with_local_recorder;
 use state_api::{ByteStore, KeyGroup, KeyGroupRange};
 
 use super::*;
 use crate::fault_tests::{cut, open_range, open_with, restore, restore_range};
 
-/// Gauges by name and labels.
-#[derive(Default)]
-struct Recorded(Mutex<BTreeMap<(String, String), Arc<AtomicU64>>>);
-
-impl Recorded {
-    /// Returns the figures of a gauge by its labels.
-    fn of(&self, name: &str) -> BTreeMap<String, f64> {
-        let figure = |bits: &AtomicU64| f64::from_bits(bits.load(Ordering::SeqCst));
-        let gauges = self.0.lock().unwrap();
-        gauges
-            .iter()
-            .filter(|((known, _), _)| known == name)
-            .map(|((_, labels), bits)| (labels.clone(), figure(bits)))
-            .collect()
-    }
-
-    /// Returns the figure of a gauge of the database.
-    fn one(&self, name: &str) -> f64 {
-        let figures = self.of(name);
-        assert_eq!(
-            figures.keys().collect::<Vec<_>>(),
-            ["operator=op subtask=0"],
-            "{name}"
-        );
-        figures["operator=op subtask=0"]
-    }
-}
-
-impl Recorder for Recorded {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::noop()
-    }
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        let label = |label: &metrics::Label| format!("{}={}", label.key(), label.value());
-        let labels: Vec<String> = key.labels().map(label).collect();
-        let mut gauges = self.0.lock().unwrap();
-        let gauge = gauges.entry((key.name().to_owned(), labels.join(" ")));
-        Gauge::from_arc(Arc::clone(gauge.or_default()))
-    }
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
-    }
+/// Returns the figure of a gauge of the database.
+fn one(recorded: &RecordedGauges, name: &str) -> f64 {
+    let figures = recorded.of(name);
+    assert_eq!(
+        figures.keys().collect::<Vec<_>>(),
+        ["operator=op subtask=0"],
+        "{name}"
+    );
+    figures["operator=op subtask=0"]
 }
 
 fn all_gauges() -> Vec<(String, String)> {
@@ -76,15 +36,14 @@ fn every_gauge_that_can_be_chosen_is_reported_at_a_snapshot_with_its_figure() {
     let dir = tempfile::tempdir().unwrap();
     let options = all_gauges();
     let mut store = open_with(dir.path(), &as_options(&options));
-    let recorded = Recorded::default();
+    let recorded = RecordedGauges::default();
     with_local_recorder(&recorded, || {
         let one = store.open_column("one").unwrap();
         let two = store.open_column("two").unwrap();
         for n in 0..300_u16 {
             store.put(one, &n.to_be_bytes(), b"value").unwrap();
         }
-        let db = store.database().db();
-        db.flush_cf(store.handle(one)).unwrap();
+        store.flush(one).unwrap();
         for n in 0..20_u16 {
             store.put(two, &n.to_be_bytes(), b"value").unwrap();
         }
@@ -93,33 +52,33 @@ fn every_gauge_that_can_be_chosen_is_reported_at_a_snapshot_with_its_figure() {
             let found = store.get(one, &n.to_be_bytes(), &mut Vec::new());
             assert!(found.unwrap());
         }
-        assert!(recorded.0.lock().unwrap().is_empty());
+        assert!(recorded.is_empty());
         drop(store.view().unwrap());
     });
     for gauge in NativeGauge::all() {
         let name = gauge.name();
         match gauge.source {
             Source::Levels => {
-                let levels = (0..LEVELS).map(|level| recorded.one(&format!("{name}{level}")));
+                let levels = (0..LEVELS).map(|level| one(&recorded, &format!("{name}{level}")));
                 assert_eq!(levels.collect::<Vec<_>>(), [1., 0., 0., 0., 0., 0., 0.]);
             }
             // By default there is none for RocksDB to count for.
-            _ => assert!(recorded.one(&name) >= 0.0, "{name}"),
+            _ => assert!(one(&recorded, &name) >= 0.0, "{name}"),
         }
     }
-    let one = |name: &str| recorded.one(&format!("holdfast_rocksdb_{name}"));
-    assert_eq!(one("num_entries_active_mem_table"), 21.0);
-    assert_eq!(one("num_deletes_active_mem_table"), 1.0);
+    let figure = |name: &str| one(&recorded, &format!("holdfast_rocksdb_{name}"));
+    assert_eq!(figure("num_entries_active_mem_table"), 21.0);
+    assert_eq!(figure("num_deletes_active_mem_table"), 1.0);
     assert_eq!(
-        (one("background_errors"), one("is_write_stopped")),
+        (figure("background_errors"), figure("is_write_stopped")),
         (0., 0.)
     );
-    assert!(one("estimate_num_keys") >= 318.0);
-    assert!(one("bytes_written") >= 320.0 * 7.0);
-    assert!(one("bytes_read") >= 300.0 * 5.0);
-    assert!(one("block_cache_hit") >= 290.0 && one("block_cache_miss") >= 1.0);
-    assert!(one("total_sst_files_size") > 300.0);
-    assert!(one("block_cache_capacity") > 1e6);
+    assert!(figure("estimate_num_keys") >= 318.0);
+    assert!(figure("bytes_written") >= 320.0 * 7.0);
+    assert!(figure("bytes_read") >= 300.0 * 5.0);
+    assert!(figure("block_cache_hit") >= 290.0 && figure("block_cache_miss") >= 1.0);
+    assert!(figure("total_sst_files_size") > 300.0);
+    assert!(figure("block_cache_capacity") > 1e6);
 }
 
 #[test]
@@ -132,7 +91,7 @@ fn gauges_of_columns_are_told_apart_if_that_is_asked_for() {
         ("metrics.column-family-as-variable", "true"),
     ];
     let mut store = open_with(dir.path(), &options);
-    let recorded = Recorded::default();
+    let recorded = RecordedGauges::default();
     with_local_recorder(&recorded, || {
         let one = store.open_column("one").unwrap();
         store.open_column("two").unwrap();
@@ -143,7 +102,7 @@ fn gauges_of_columns_are_told_apart_if_that_is_asked_for() {
     let of = |state: &str| format!("operator=op subtask=0 state={state}");
     let expected = BTreeMap::from([(of("one"), 1.0), (of("two"), 0.0)]);
     assert_eq!(entries, expected);
-    assert_eq!(recorded.one("holdfast_rocksdb_num_snapshots"), 0.0);
+    assert_eq!(one(&recorded, "holdfast_rocksdb_num_snapshots"), 0.0);
     assert!(recorded.of("holdfast_rocksdb_estimate_num_keys").is_empty());
 }
 
@@ -152,15 +111,15 @@ fn gauges_are_reported_after_many_writes_without_a_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let options = [("metrics.estimate-num-keys", "true")];
     let mut store = open_with(dir.path(), &options);
-    let recorded = Recorded::default();
+    let recorded = RecordedGauges::default();
     with_local_recorder(&recorded, || {
         let column = store.open_column("state").unwrap();
         let mut put = |n: u32| store.put(column, &n.to_be_bytes(), b"v").unwrap();
         (1..1 << 16).for_each(&mut put);
-        assert!(recorded.0.lock().unwrap().is_empty());
+        assert!(recorded.is_empty());
         put(1 << 16);
         // Before the write that is counted last.
-        let keys = recorded.one("holdfast_rocksdb_estimate_num_keys");
+        let keys = one(&recorded, "holdfast_rocksdb_estimate_num_keys");
         assert_eq!(keys, f64::from((1 << 16) - 1));
     });
 }
@@ -180,16 +139,16 @@ fn what_a_restore_by_file_did_is_reported_and_told() {
     let handles = block_on(cut.persist(cx)).unwrap();
     let bytes = store.file_bytes("state");
     let mut restored = open_with(dir.path(), &options);
-    let recorded = Recorded::default();
+    let recorded = RecordedGauges::default();
     with_local_recorder(&recorded, || {
         restore(&mut restored, &handles, &storage).unwrap();
         let stats = restored.restored().unwrap();
         assert_eq!((stats.fetched_files, stats.fetched_bytes), (1, bytes));
         assert_eq!((stats.copied_bytes, stats.rewritten_bytes), (0, 0));
     });
-    let one = |name: &str| recorded.one(&format!("holdfast_rocksdb_restored_{name}"));
-    assert_eq!(one("fetched_files"), 1.0);
-    assert_eq!(one("fetched_bytes"), bytes as f64);
+    let figure = |name: &str| one(&recorded, &format!("holdfast_rocksdb_restored_{name}"));
+    assert_eq!(figure("fetched_files"), 1.0);
+    assert_eq!(figure("fetched_bytes"), bytes as f64);
     for none in [
         "copied_files",
         "copied_bytes",
@@ -198,7 +157,7 @@ fn what_a_restore_by_file_did_is_reported_and_told() {
         "rewritten_bytes",
         "cleaned_parts",
     ] {
-        assert_eq!(one(none), 0.0, "{none}");
+        assert_eq!(figure(none), 0.0, "{none}");
     }
 }
 
@@ -223,7 +182,7 @@ fn files_that_are_left_out_and_bytes_that_are_rewritten_are_reported_at_the_next
     let handles = block_on(cut.persist(cx)).unwrap();
     let range = KeyGroupRange::new(KeyGroup(0), KeyGroup(60));
     let mut half = open_range(dir.path(), &options, range);
-    let recorded = Recorded::default();
+    let recorded = RecordedGauges::default();
     with_local_recorder(&recorded, || {
         restore_range(&mut half, &handles, range, &storage).unwrap();
         half.wait_for_rewriting();
@@ -232,8 +191,8 @@ fn files_that_are_left_out_and_bytes_that_are_rewritten_are_reported_at_the_next
     let stats = half.restored().unwrap();
     assert!(stats.skipped_files > 0 && stats.skipped_bytes > 30_000);
     assert!(stats.rewritten_bytes > 0, "{stats:?}");
-    let one = |name: &str| recorded.one(&format!("holdfast_rocksdb_restored_{name}"));
-    assert_eq!(one("skipped_files"), stats.skipped_files as f64);
-    assert_eq!(one("skipped_bytes"), stats.skipped_bytes as f64);
-    assert_eq!(one("rewritten_bytes"), stats.rewritten_bytes as f64);
+    let figure = |name: &str| one(&recorded, &format!("holdfast_rocksdb_restored_{name}"));
+    assert_eq!(figure("skipped_files"), stats.skipped_files as f64);
+    assert_eq!(figure("skipped_bytes"), stats.skipped_bytes as f64);
+    assert_eq!(figure("rewritten_bytes"), stats.rewritten_bytes as f64);
 }

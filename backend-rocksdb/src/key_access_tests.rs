@@ -122,11 +122,7 @@ fn what_is_found_by_hash_is_read_in_order_from_write_buffers_and_files_alike() {
             model.insert(key, round);
         }
         if round < 2 {
-            store
-                .database()
-                .db()
-                .flush_cf(store.handle(column))
-                .unwrap();
+            store.flush(column).unwrap();
         }
     }
     let one = key(2, 17, 0)[..9].to_vec();
@@ -137,13 +133,7 @@ fn what_is_found_by_hash_is_read_in_order_from_write_buffers_and_files_alike() {
         keys.take_while(|key| end.is_none_or(|end| key.as_slice() < end))
             .collect()
     };
-    let buffered = || {
-        let entries = store.database().db().property_int_value_cf(
-            store.handle(column),
-            c"rocksdb.num-entries-active-mem-table",
-        );
-        entries.unwrap().unwrap()
-    };
+    let buffered = || store.cell(column).buffered();
     assert_eq!(
         keys(&store, column, &one, Some(&end)),
         of_model(&one, Some(&end))
@@ -174,18 +164,8 @@ fn a_state_that_is_gone_through_page_by_page_is_not_sorted_for_each_page() {
     for n in 0..40_000_u64 {
         store.put(column, &key(0, n, 0), b"v").unwrap();
     }
-    store
-        .database()
-        .db()
-        .flush_cf(store.handle(column))
-        .unwrap();
-    let buffered = |store: &RocksDbStore| {
-        let entries = store.database().db().property_int_value_cf(
-            store.handle(column),
-            c"rocksdb.num-entries-active-mem-table",
-        );
-        entries.unwrap().unwrap()
-    };
+    store.flush(column).unwrap();
+    let buffered = |store: &RocksDbStore| store.cell(column).buffered();
     // Returns the keys, and the entries of write buffers that were sorted for them.
     let go_through = |store: &RocksDbStore| {
         let (mut page, mut from) = (Page::default(), Vec::new());

@@ -403,6 +403,11 @@ impl RocksDbStore {
     pub(crate) fn cell(&self, column: Column) -> &ColumnCell {
         &self.columns[column.0 as usize]
     }
+
+    /// Writes the write buffers of a column to a file.
+    pub(crate) fn flush(&self, column: Column) -> Result<(), rocksdb::Error> {
+        self.database.db().flush_cf(self.handle(column))
+    }
 }
 
 impl ByteStore for RocksDbStore {

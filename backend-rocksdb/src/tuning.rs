@@ -26,6 +26,7 @@ pub(crate) struct Tuning {
     memory: Option<Arc<SharedMemory>>,
     hook: Option<OptionsHook>,
     expiry: Expiry,
+    clock: Arc<dyn Clock>,
     /// The subtask's folder below `log.dir`.
     logs: Option<Arc<InstanceFolder>>,
 }
@@ -40,12 +41,13 @@ impl Tuning {
         hook: Option<OptionsHook>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let expiry = Expiry::new(clock, config.clock_every);
+        let expiry = Expiry::new(Arc::clone(&clock), config.clock_every);
         Self {
             config,
             memory,
             hook,
             expiry,
+            clock,
             logs: None,
         }
     }
@@ -65,6 +67,10 @@ impl Tuning {
     /// Returns what compactions leave out.
     pub(crate) fn expiry(&self) -> &Expiry {
         &self.expiry
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     pub(crate) fn config(&self) -> &Arc<RocksDbConfig> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use backend_hashmap::HashMapBackend;
 use backend_rocksdb::{RocksDbBackend, SharedMemory};
+use backend_testkit::fuzz::Random;
 use backend_testkit::model::Settings;
 use backend_testkit::{Checkpoint, Job, Mode, Setup, dump};
 use managed_state::keyed::{
@@ -47,29 +48,13 @@ fn register(states: &mut KeyedStates<u64>) -> Result<Tokens> {
     })
 }
 
-/// Numbers out of a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 /// Keys of the run: enough for files on several levels, few enough that most are hit again.
-const KEYS: u64 = 4_096;
+const KEYS: usize = 4_096;
 /// Operations between two comparisons of all of the state.
 const BETWEEN: u64 = 50_000;
 
 /// Does one operation and returns what it answered.
-fn operate(job: &mut Job<u64, Tokens>, kind: u64, key: u64, number: u64) -> String {
+fn operate(job: &mut Job<u64, Tokens>, kind: usize, key: u64, number: u64) -> String {
     job.at(&key, |at, tokens| {
         Ok(match kind {
             0 => format!("{:?}", at.value(tokens.value).get()?),
@@ -165,7 +150,7 @@ fn operate(job: &mut Job<u64, Tokens>, kind: u64, key: u64, number: u64) -> Stri
     })
 }
 
-const KINDS: u64 = 26;
+const KINDS: usize = 26;
 
 /// Asks each job the same; all must answer as the first does.
 fn same<A: PartialEq + std::fmt::Debug>(
@@ -191,7 +176,7 @@ fn a_long_run_on_hashmap_and_rocksdb_gives_the_same() {
         "HOLDFAST_SEED={} HOLDFAST_CASES={}",
         settings.seed, settings.cases
     );
-    let mut random = Random(settings.seed);
+    let mut random = Random::new(settings.seed);
     // Little memory: state is written to files and compacted, and objects are given up, all the time.
     let rocksdb = |object_ratio| {
         RocksDbBackend::new()
@@ -216,7 +201,8 @@ fn a_long_run_on_hashmap_and_rocksdb_gives_the_same() {
     let mut jobs: Vec<Job<u64, Tokens>> =
         setups.iter().map(|setup| setup.start(register)).collect();
     for operation in 0..operations {
-        let (kind, key, number) = (random.below(KINDS), random.below(KEYS), random.next());
+        let (kind, key) = (random.below(KINDS), random.below(KEYS) as u64);
+        let number = random.number();
         same(
             &mut jobs,
             |_, job| operate(job, kind, key, number),

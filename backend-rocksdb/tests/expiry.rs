@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_rocksdb::{RocksDbBackend, RocksDbStore};
-use backend_testkit::{InlineExecutor, MemoryStorage, block_on};
+use backend_testkit::{InlineExecutor, MemoryStorage, block_on, only_subtask};
 use managed_state::keyed::{KeyedContext, KeyedStates, ListState, MapState, ValueState};
 use state_api::access::{ListAccess, MapAccess, ValueAccess};
 use state_api::{
-    BackendContext, ByteStore, ByteView, CheckpointId, Clock, Column, JobId, KeyGroup,
-    KeyGroupRange, KeyedBackend, KeyedHandle, ManualClock, MaxParallelism, OperatorUid, Page,
-    PersistContext, RestoreContext, Result, SnapshotKind, SnapshotRequest, StateOptions, Subtask,
-    TtlConfig, ValueFilter, WriteBatch,
+    ByteStore, ByteView, CheckpointId, Clock, Column, KeyGroup, KeyGroupRange, KeyedBackend,
+    KeyedHandle, ManualClock, MaxParallelism, Page, PersistContext, RestoreContext, Result,
+    SnapshotKind, SnapshotRequest, StateOptions, TtlConfig, ValueFilter, WriteBatch,
 };
 
 /// A store that the test keeps a hand on.
@@ -115,21 +114,8 @@ fn open(
     options: &[(&str, &str)],
 ) -> RocksDbStore {
     let often = ("compaction.filter.query-time-after-num-entries", "7");
-    let options = options.iter().chain([&often]);
-    let pair = |(key, text): &(&str, &str)| ((*key).to_owned(), (*text).to_owned());
-    let cx = BackendContext {
-        job: JobId::new("job").unwrap(),
-        operator: OperatorUid::new("op").unwrap(),
-        subtask: Subtask {
-            index: 0,
-            parallelism: 1,
-        },
-        max_parallelism: MaxParallelism::new(16).unwrap(),
-        range: KeyGroupRange::new(KeyGroup(0), KeyGroup(15)),
-        local_dir: local_dir.to_owned(),
-        clock,
-        options: options.map(pair).collect(),
-    };
+    let mut cx = only_subtask(16, local_dir, &[options, &[often]].concat());
+    cx.clock = clock;
     backend.open(&cx).unwrap()
 }
 

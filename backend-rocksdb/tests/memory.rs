@@ -1,14 +1,11 @@
 //! One memory budget for all databases of a program.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use backend_rocksdb::{RocksDbBackend, RocksDbStore, SharedMemory};
-use state_api::{
-    BackendContext, ByteStore, JobId, KeyGroup, KeyGroupRange, ManualClock, MaxParallelism,
-    OperatorUid, Subtask,
-};
+use backend_testkit::only_subtask;
+use state_api::{ByteStore, Subtask};
 
 fn open(
     backend: &RocksDbBackend,
@@ -16,21 +13,10 @@ fn open(
     index: u32,
     options: &[(&str, &str)],
 ) -> RocksDbStore {
-    let cx = BackendContext {
-        job: JobId::new("job").unwrap(),
-        operator: OperatorUid::new("op").unwrap(),
-        subtask: Subtask {
-            index,
-            parallelism: 4,
-        },
-        max_parallelism: MaxParallelism::new(128).unwrap(),
-        range: KeyGroupRange::new(KeyGroup(0), KeyGroup(127)),
-        local_dir: local_dir.to_owned(),
-        clock: Arc::new(ManualClock::at(0)),
-        options: options
-            .iter()
-            .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()))
-            .collect::<BTreeMap<_, _>>(),
+    let mut cx = only_subtask(128, local_dir, options);
+    cx.subtask = Subtask {
+        index,
+        parallelism: 4,
     };
     backend.open(&cx).unwrap()
 }

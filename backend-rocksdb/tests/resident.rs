@@ -1,13 +1,9 @@
 //! Memory of the process, not as RocksDB accounts it but as the system does.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
-use std::sync::Arc;
-
 use backend_rocksdb::{RocksDbBackend, SharedMemory};
-use state_api::{
-    BackendContext, ByteStore, JobId, KeyGroup, KeyGroupRange, ManualClock, MaxParallelism,
-    OperatorUid, Subtask,
-};
+use backend_testkit::only_subtask;
+use state_api::ByteStore;
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 24 * MIB;
@@ -32,19 +28,7 @@ fn mix(mut x: u64) -> u64 {
 fn resident_memory_stays_near_the_budget_while_eight_times_as_much_is_written_and_read() {
     let dir = tempfile::tempdir().unwrap();
     let backend = RocksDbBackend::new().with_memory(SharedMemory::new(BUDGET, 0.5));
-    let cx = BackendContext {
-        job: JobId::new("job").unwrap(),
-        operator: OperatorUid::new("op").unwrap(),
-        subtask: Subtask {
-            index: 0,
-            parallelism: 1,
-        },
-        max_parallelism: MaxParallelism::new(128).unwrap(),
-        range: KeyGroupRange::new(KeyGroup(0), KeyGroup(127)),
-        local_dir: dir.path().to_owned(),
-        clock: Arc::new(ManualClock::at(0)),
-        options: std::collections::BTreeMap::new(),
-    };
+    let cx = only_subtask(128, dir.path(), &[]);
     let before = resident();
     let mut store = backend.open(&cx).unwrap();
     let column = store.open_column("state").unwrap();

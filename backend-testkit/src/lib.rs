@@ -17,9 +17,11 @@
 //! | [`rules`] | the rules of a backend, a file per area |
 //! | [`store_rules`] | the rules of a byte store |
 //! | [`model`] | random operations on one backend or several at once, compared with a model |
+//! | `context` | a subtask for a backend that is opened without a job |
 //! | `setup`, `job` | subtasks with routed keys, snapshots, restores, rescaling |
 //! | `dump` | a canonical savepoint as a map, to compare backends |
-//! | [`storage`] | storage in memory, counting, failing on demand |
+//! | [`storage`] | storage in memory, counting, late, failing on demand |
+//! | `gauges` | what is reported to `metrics` (feature `gauges`) |
 //! | `executor` | executors that run work at once, in threads, or when told to |
 //! | [`fuzz`], [`meter`] | damaged inputs for decoders, and the memory that they may take |
 //! | `reference_store` | the byte store that others are compared with |
@@ -43,6 +45,7 @@
 //! # }
 //! backend_testkit::conformance!(backend_testkit::LiveBackend::new("mine", |_| Ok(Box::new(Mine))));
 //! ```
+mod context;
 #[cfg(feature = "suite")]
 mod dump;
 #[cfg(feature = "suite")]
@@ -50,6 +53,8 @@ mod executor;
 #[cfg(feature = "suite")]
 mod factories;
 pub mod fuzz;
+#[cfg(feature = "gauges")]
+mod gauges;
 #[cfg(feature = "suite")]
 mod job;
 #[cfg(feature = "suite")]
@@ -81,6 +86,7 @@ pub mod store_rules;
 #[doc(hidden)]
 pub mod suite;
 
+pub use context::only_subtask;
 #[cfg(feature = "suite")]
 pub use dump::{Dump, DumpedState, dump};
 #[cfg(feature = "suite")]
@@ -89,6 +95,8 @@ pub use executor::{
 };
 #[cfg(feature = "suite")]
 pub use factories::{ByteBackend, LiveBackend};
+#[cfg(feature = "gauges")]
+pub use gauges::RecordedGauges;
 #[cfg(feature = "suite")]
 pub use job::{Cut, Job, Register};
 #[cfg(feature = "suite")]

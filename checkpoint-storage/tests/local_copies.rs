@@ -96,6 +96,8 @@ impl Case {
             (object.len, 0)
         };
         assert_eq!((read.from_copies, read.from_store), expected);
+        let objects = (read.objects_from_copies, read.objects_from_store);
+        assert_eq!(objects, if asked { (0, 1) } else { (1, 0) });
         (bytes, asked)
     }
 }
@@ -825,6 +827,10 @@ fn dp_02_a_copy_that_breaks_while_it_is_read_is_gone_on_with_in_the_store() {
             }
         }
         assert!(read == bytes, "broken at {break_at}");
+        // One object, however many reads it took; part of it came out of the copy.
+        let counted = storage.read();
+        assert_eq!(counted.objects_from_store, 1);
+        assert_eq!(counted.objects_from_copies, u64::from(break_at > 0));
         assert_eq!(copies.find(&object), None);
         assert_eq!(case.warnings().len(), 1);
         // Both are damaged: the store's word counts.

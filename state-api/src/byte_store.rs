@@ -3,8 +3,8 @@ use std::sync::Arc;
 use futures_core::future::LocalBoxFuture;
 
 use crate::{
-    CheckpointId, Error, KeyGroupRange, KeyedHandle, ObjectCacheBudget, RestoreContext, Result,
-    Snapshot, SnapshotKind, SnapshotRequest, StateMeta,
+    CheckpointId, Error, KeyGroupRange, KeyedHandle, ObjectCacheBudget, RestoreContext,
+    RestoreTimes, Result, Snapshot, SnapshotKind, SnapshotRequest, StateMeta,
 };
 
 /// A named part of a byte store with keys of its own, by number.
@@ -322,6 +322,12 @@ pub trait NativeSnapshots {
         range: KeyGroupRange,
         cx: &'a RestoreContext,
     ) -> LocalBoxFuture<'a, Result<Vec<(Column, StateMeta)>>>;
+
+    /// Returns what the time of the last [`restore`](Self::restore) went to. The default is nothing: the caller takes the time in
+    /// which it waits for the storage as that of fetching, and the rest as that of reading entries.
+    fn restore_times(&self) -> RestoreTimes {
+        RestoreTimes::default()
+    }
 
     /// Learns that a checkpoint is complete: it may be built upon.
     ///

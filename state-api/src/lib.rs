@@ -28,6 +28,7 @@ mod live;
 mod object_cache;
 mod opaque;
 pub mod option_text;
+mod restore_times;
 mod schema;
 mod schema_codec;
 mod schema_hash;
@@ -73,6 +74,7 @@ pub use handle::{
 };
 pub use live::{FrozenChanges, FrozenTables, LiveSnapshots, LoadTables, RestoreContext};
 pub use object_cache::ObjectCacheBudget;
+pub use restore_times::RestoreTimes;
 pub use snapshot::{Executor, PersistContext, Snapshot, SnapshotKind, SnapshotRequest};
 pub use storage::{
     CheckpointStorage, CheckpointStream, ObjectReader, Scope, read_handle, read_pieces,

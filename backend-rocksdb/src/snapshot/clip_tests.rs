@@ -1,9 +1,7 @@
-use rocksdb::FlushOptions;
 use state_api::{ByteStore, KeyGroup, KeyGroupRange};
 
 use super::super::frozen::Frozen;
 use super::*;
-use crate::RocksDbStore;
 use crate::fault_tests::open_with;
 
 #[test]
@@ -32,18 +30,13 @@ fn bytes_that_others_write_meanwhile_are_not_counted_as_rewritten() {
     let bounds = Bounds::of(KeyGroupRange::new(KeyGroup(8), KeyGroup(15)), 1);
     let crossing = BTreeSet::from(["state".to_owned()]);
     let beyond = Beyond::delete(&database, &cells, &layout, &crossing, &bounds).unwrap();
-    let flush = |store: &RocksDbStore| {
-        let db = store.database().db();
-        let flushed = db.flush_cf_opt(store.handle(column), &FlushOptions::default());
-        flushed.unwrap();
-    };
-    flush(&store);
+    store.flush(column).unwrap();
     // Somebody writes 4 MiB, which are flushed before the files are written anew.
     for n in 0..4 << 10 {
         let key = [&[12][..], &u16::to_be_bytes(n)].concat();
         store.put(column, &key, &value).unwrap();
     }
-    flush(&store);
+    store.flush(column).unwrap();
     let rewritten = beyond.rewrite();
     // Of one file the part within the bounds: RocksDB takes in what overlaps it, not what lies elsewhere.
     let (least, most) = (64 << 10, 300 << 10);

@@ -12,10 +12,12 @@
 //! | `merge` | several databases to one |
 //! | `download` | the files of a database, from the store |
 //! | `clip` | what lies beyond the key groups, away |
+//! | `laps` | what the time of a restore went to |
 mod clip;
 mod crc32c;
 mod download;
 mod frozen;
+mod laps;
 mod layout;
 mod manifest;
 mod merge;

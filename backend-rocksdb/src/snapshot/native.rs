@@ -6,13 +6,14 @@ use std::sync::Arc;
 use futures_core::future::LocalBoxFuture;
 use state_api::{
     Bases, ByteStore, CheckpointId, Column, EntryCount, Error, KeyGroupRange, KeyedHandle,
-    NativeSnapshots, ObjectHandle, RestoreContext, Result, Scope, Snapshot, SnapshotKind,
-    SnapshotRequest, StateMeta, StateSummary,
+    NativeSnapshots, ObjectHandle, RestoreContext, RestoreTimes, Result, Scope, Snapshot,
+    SnapshotKind, SnapshotRequest, StateMeta, StateSummary,
 };
 use uuid::Uuid;
 
 use super::clip::Rewriting;
 use super::frozen::Frozen;
+use super::laps::{Laps, Part};
 use super::restore::{Place, RestoreStats};
 use super::upload::FileSnapshot;
 use super::{FORMAT, Objects};
@@ -153,6 +154,7 @@ impl NativeSnapshots for RocksDbStore {
         cx: &'a RestoreContext,
     ) -> LocalBoxFuture<'a, Result<Vec<(Column, StateMeta)>>> {
         Box::pin(async move {
+            let mut laps = Laps::start(self.database().tuning().clock());
             let path = self.new_folder("db");
             let folder = Arc::clone(self.database().folder());
             let place = Place {
@@ -162,8 +164,7 @@ impl NativeSnapshots for RocksDbStore {
                 transfers: self.config().transfers.max(1),
                 compacts: self.config().compact_after_rescale,
             };
-            let restored = place.restore(path, handles, range, cx).await?;
-            tracing::info!(stats = ?restored.stats, path = %restored.database.path().display(), "restored a database out of files");
+            let restored = place.restore(path, handles, range, &mut laps, cx).await?;
             let empty = self.replace_database(restored.database, restored.columns);
             if let Err(error) = fs::remove_dir_all(&empty) {
                 tracing::warn!(path = %empty.display(), %error, "the folder of an empty database can't be removed");
@@ -182,20 +183,31 @@ impl NativeSnapshots for RocksDbStore {
             let mut objects = restored.objects;
             objects.retain(|_, handle| handle.object().is_none_or(|it| shared.contains(it)));
             native.bases = Bases::restored(objects);
-            native.restored = Some(restored.stats);
             native.rewriting = restored.rewriting;
             if let [KeyedHandle::Incremental(handle)] = handles
                 && handle.range == range
             {
                 native.backend_id = Arc::clone(&handle.backend_id);
             }
-            self.report();
-            restored
-                .states
-                .into_iter()
+            let states = restored.states.into_iter();
+            let columns = states
                 .map(|meta| Ok((self.open_column(&meta.name)?, meta)))
-                .collect()
+                .collect::<Result<_>>()?;
+            laps.end(Part::Open);
+            let stats = RestoreStats {
+                times: laps.times(),
+                ..restored.stats
+            };
+            tracing::debug!(?stats, path = %self.database().path().display(), "restored a database out of files");
+            self.native_state_mut().restored = Some(stats);
+            self.report();
+            Ok(columns)
         })
+    }
+
+    fn restore_times(&self) -> RestoreTimes {
+        let restored = self.native_state().restored();
+        restored.map_or_else(RestoreTimes::default, |stats| stats.times)
     }
 
     fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {

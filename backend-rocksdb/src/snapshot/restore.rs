@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use state_api::{
-    Error, IncrementalHandle, KeyGroupRange, KeyedHandle, RestoreContext, Result, StateHandle,
-    StateMeta,
+    Error, IncrementalHandle, KeyGroupRange, KeyedHandle, RestoreContext, RestoreTimes, Result,
+    StateHandle, StateMeta,
 };
 
 use super::clip::{Beyond, Rewriting};
 use super::download::{assemble, naming, read_again};
 use super::frozen::Frozen;
+use super::laps::{Laps, Part};
 use super::layout::{Bounds, Layout, file_name};
 use super::merge::{Origin, Plan, Source, merge};
 use super::{FORMAT, LAYOUT, Objects, on_cpu};
@@ -40,6 +41,8 @@ pub struct RestoreStats {
     pub rewritten_bytes: u64,
     /// Parts of the snapshot that had to be cleaned before they could be put together with others.
     pub cleaned_parts: u64,
+    /// What the time went to until the store could be used; files that are written anew in the background are not in it.
+    pub times: RestoreTimes,
 }
 
 /// A database made of snapshots.
@@ -75,6 +78,7 @@ impl Place<'_> {
         path: PathBuf,
         handles: &[KeyedHandle],
         range: KeyGroupRange,
+        laps: &mut Laps,
         cx: &RestoreContext,
     ) -> Result<Restored> {
         let mut states: Vec<StateMeta> = Vec::new();
@@ -92,7 +96,11 @@ impl Place<'_> {
             }
             sources.push(self.source(handle, cx).await?);
         }
-        let mut stats = RestoreStats::default();
+        laps.end(Part::Fetch);
+        let mut work = Work {
+            stats: RestoreStats::default(),
+            laps,
+        };
         let mut scratches = Vec::new();
         if sources.len() > 1 {
             for (number, source) in sources.iter_mut().enumerate() {
@@ -100,17 +108,17 @@ impl Place<'_> {
                     continue;
                 }
                 let scratch = Scratch(path.with_extension(format!("part-{number}")));
-                *source = self.clean(source, range, &scratch, &mut stats, cx).await?;
+                *source = self.clean(source, range, &scratch, &mut work, cx).await?;
                 scratches.push(scratch);
-                stats.cleaned_parts += 1;
+                work.stats.cleaned_parts += 1;
             }
         }
         let bounds = Bounds::of(range, self.prefix_len);
         let plan = merge(&sources, &bounds)?;
-        count(&mut stats, &plan);
+        count(&mut work.stats, &plan);
         let scratch = Scratch(path.clone());
         let (database, columns, beyond) = self
-            .open(&plan, &bounds, &path, &states, &mut stats, cx)
+            .open(&plan, &bounds, &path, &states, &mut work, cx)
             .await?;
         scratch.keep();
         drop(scratches);
@@ -123,7 +131,7 @@ impl Place<'_> {
             columns,
             objects: plan.origins.into_iter().filter_map(stored).collect(),
             states,
-            stats,
+            stats: work.stats,
             rewriting: beyond
                 .filter(|_| self.compacts)
                 .map(Beyond::rewrite_meanwhile),
@@ -174,16 +182,15 @@ impl Place<'_> {
         source: &Source,
         range: KeyGroupRange,
         scratch: &Scratch,
-        stats: &mut RestoreStats,
+        work: &mut Work<'_>,
         cx: &RestoreContext,
     ) -> Result<Source> {
         let range = source.range.intersect(range);
         let bounds = Bounds::of(range, self.prefix_len);
         let plan = merge(std::slice::from_ref(source), &bounds)?;
-        count(stats, &plan);
-        let (database, columns, beyond) = self
-            .open(&plan, &bounds, &scratch.0, &[], stats, cx)
-            .await?;
+        count(&mut work.stats, &plan);
+        let (database, columns, beyond) =
+            self.open(&plan, &bounds, &scratch.0, &[], work, cx).await?;
         let prefix_len = self.prefix_len;
         let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
         let (cleaned, rewritten) = on_cpu(cx, move || {
@@ -204,7 +211,8 @@ impl Place<'_> {
             Ok((cleaned, rewritten))
         })
         .await?;
-        stats.rewritten_bytes += rewritten;
+        work.laps.end(Part::Clip);
+        work.stats.rewritten_bytes += rewritten;
         tracing::warn!(path = %layout.display(), "a part of a snapshot held more than its key groups, and was cleaned by itself");
         Ok(cleaned)
     }
@@ -216,10 +224,12 @@ impl Place<'_> {
         bounds: &Bounds,
         path: &Path,
         states: &[StateMeta],
-        stats: &mut RestoreStats,
+        work: &mut Work<'_>,
         cx: &RestoreContext,
     ) -> Result<(Arc<Database>, Vec<Arc<ColumnCell>>, Option<Beyond>)> {
         let from_copies = assemble(plan, path, self.folder, self.transfers, cx).await?;
+        work.laps.end(Part::Fetch);
+        let stats = &mut work.stats;
         stats.copied_files += from_copies.files;
         stats.copied_bytes += from_copies.bytes;
         stats.fetched_files = stats.fetched_files.saturating_sub(from_copies.files);
@@ -228,7 +238,8 @@ impl Place<'_> {
         let (path, bounds) = (path.to_owned(), bounds.clone());
         let (layout, crossing) = (plan.layout.clone(), plan.crossing.clone());
         let (states, prefix_len) = (states.to_vec(), self.prefix_len);
-        on_cpu(cx, move || {
+        let clock = Arc::clone(work.laps.clock());
+        let (database, columns, beyond, opened_ns) = on_cpu(cx, move || {
             let access = |state: &str| {
                 let meta = states.iter().find(|meta| &*meta.name == state);
                 meta.map_or(KeyAccess::Ordered, |meta| KeyAccess::of(meta, prefix_len))
@@ -239,16 +250,30 @@ impl Place<'_> {
                 .iter()
                 .map(|state| database.column(state, access(state)))
                 .collect::<Result<Vec<_>>>()?;
+            let opened_ns = clock.monotonic_ns();
             let beyond = match crossing.is_empty() {
                 true => None,
                 false => Some(Beyond::delete(
                     &database, &columns, &layout, &crossing, &bounds,
                 )?),
             };
-            Ok((database, columns, beyond))
+            Ok((database, columns, beyond, opened_ns))
         })
-        .await
+        .await?;
+        if beyond.is_some() {
+            work.laps.end_at(Part::Open, opened_ns);
+            work.laps.end(Part::Clip);
+        } else {
+            work.laps.end(Part::Open);
+        }
+        Ok((database, columns, beyond))
     }
+}
+
+/// What is counted while a restore works.
+struct Work<'a> {
+    stats: RestoreStats,
+    laps: &'a mut Laps,
 }
 
 /// Says that files which are whole, but not RocksDB's or not those of the layout, are the snapshot's fault, not the disk's.

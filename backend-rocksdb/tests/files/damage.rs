@@ -218,12 +218,15 @@ fn a_transfer_that_breaks_off_goes_on_where_it_stopped() {
     }
     assert!(broken_off > 15);
     // The digest is over all of it, wherever it was broken off.
+    let behind_layout = files(&handles[0]).private[0].bytes.len().div_ceil(1009) + 1;
     for fault in [Fault::Truncate, Fault::Duplicate, Fault::FlipBit] {
-        faulty.fail_nth_of(Call::Next, 3, Fault::Fail(ErrorKind::Retryable));
+        let happened = faulty.faults();
+        let of_file = behind_layout + 6;
+        faulty.fail_nth_of(Call::Next, of_file, Fault::Fail(ErrorKind::Retryable));
         faulty.fail_all(Call::ReadRange, fault);
-        let error = case.subtasks.restore(&handles, 2).err();
-        assert!(error.is_none_or(|error| error.kind() == ErrorKind::Corrupt));
-        case.subtasks.stores.clear();
+        let error = case.subtasks.restore(&handles, 2).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{fault:?}: {error}");
+        assert!(faulty.faults() - happened >= 2, "{fault:?}");
         faulty.heal();
     }
 }
@@ -239,13 +242,7 @@ fn as_many_files_are_fetched_at_once_as_is_set_and_go_on_together_where_they_bro
     let faulty = FaultyStorage::new(Arc::new(counted.clone()));
     subtasks.storage = Arc::new(faulty.clone());
     let (mut random, mut model) = (Random::new(19), Model::new());
-    for number in 0..6_000_u16 {
-        let key = [&[number as u8 % 16][..], &number.to_be_bytes()].concat();
-        let value: Vec<u8> = (0..60).map(|_| random.number() as u8).collect();
-        let (store, column) = subtasks.owner(0, &key);
-        store.put(column, &key, &value).unwrap();
-        model.insert((0, key), value);
-    }
+    subtasks.fill(&mut random, &mut model, 6_000);
     subtasks.stores[0].compact().unwrap();
     let handles = subtasks.snapshot(SnapshotKind::Checkpoint);
     let of_files: u64 = files(&handles[0])

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use backend_rocksdb::{RocksDbBackend, RocksDbStore};
 use backend_testkit::fuzz::Random;
 use backend_testkit::storage::MemoryStorage;
-use backend_testkit::{InlineExecutor, block_on};
+use backend_testkit::{InlineExecutor, block_on, only_subtask};
 use state_api::{
-    BackendContext, ByteStore, CheckpointId, CheckpointStorage, CodecKind, Column,
-    IncrementalHandle, JobId, KeyGroupRange, KeyedHandle, ManualClock, MaxParallelism, NamedHandle,
-    OperatorUid, Page, PersistContext, RestoreContext, Result, SnapshotKind, SnapshotRequest,
-    StateHandle, StateKind, StateMeta, Subtask, TypeMeta,
+    BackendContext, ByteStore, CheckpointId, CheckpointStorage, Clock, CodecKind, Column,
+    IncrementalHandle, KeyGroupRange, KeyedHandle, ManualClock, MaxParallelism, NamedHandle, Page,
+    PersistContext, RestoreContext, Result, SnapshotKind, SnapshotRequest, StateHandle, StateKind,
+    StateMeta, Subtask, TypeMeta,
 };
 
 /// The names of the columns.
@@ -35,11 +35,13 @@ pub(crate) struct Subtasks {
     pub(crate) groups: MaxParallelism,
     pub(crate) storage: Arc<dyn CheckpointStorage>,
     pub(crate) next: u64,
+    pub(crate) backend: RocksDbBackend,
+    pub(crate) clock: Arc<dyn Clock>,
     dir: std::path::PathBuf,
     options: BTreeMap<String, String>,
 }
 
-fn meta(name: &str) -> StateMeta {
+pub(crate) fn meta(name: &str) -> StateMeta {
     StateMeta {
         name: name.into(),
         kind: StateKind::Value,
@@ -59,6 +61,8 @@ impl Subtasks {
             groups: MaxParallelism::new(groups).unwrap(),
             storage: Arc::new(MemoryStorage::new()),
             next: 1,
+            backend: RocksDbBackend::new(),
+            clock: Arc::new(ManualClock::at(0)),
             dir: dir.to_owned(),
             options: options.iter().map(pair).collect(),
         };
@@ -75,23 +79,22 @@ impl Subtasks {
     }
 
     pub(crate) fn open(&self, index: u32, parallelism: u32) -> RocksDbStore {
-        let subtask = Subtask { index, parallelism };
         let cx = BackendContext {
-            job: JobId::new("job").unwrap(),
-            operator: OperatorUid::new("op").unwrap(),
-            subtask,
-            max_parallelism: self.groups,
-            range: self.groups.range_of(subtask).unwrap(),
-            local_dir: self.dir.clone(),
-            clock: Arc::new(ManualClock::at(0)),
+            subtask: Subtask { index, parallelism },
+            range: self.range_of(index, parallelism),
+            clock: Arc::clone(&self.clock),
             options: self.options.clone(),
+            ..only_subtask(self.groups.get(), &self.dir, &[])
         };
-        RocksDbBackend::new().open(&cx).unwrap()
+        self.backend.open(&cx).unwrap()
     }
 
     pub(crate) fn range(&self, index: usize) -> KeyGroupRange {
         let parallelism = u32::try_from(self.stores.len()).unwrap();
-        let index = u32::try_from(index).unwrap();
+        self.range_of(u32::try_from(index).unwrap(), parallelism)
+    }
+
+    pub(crate) fn range_of(&self, index: u32, parallelism: u32) -> KeyGroupRange {
         self.groups
             .range_of(Subtask { index, parallelism })
             .unwrap()
@@ -181,10 +184,7 @@ impl Subtasks {
         };
         for index in 0..parallelism {
             let mut store = self.open(index, parallelism);
-            let range = self
-                .groups
-                .range_of(Subtask { index, parallelism })
-                .unwrap();
+            let range = self.range_of(index, parallelism);
             let own: Vec<KeyedHandle> = handles
                 .iter()
                 .filter(|handle| !handle.range().intersect(range).is_empty())
@@ -267,6 +267,18 @@ impl Subtasks {
                 let index = random.below(self.stores.len());
                 self.stores[index].compact().unwrap();
             }
+        }
+    }
+
+    /// Puts so many values of 60 bytes that don't compress, the key groups in turn, which take one byte.
+    pub(crate) fn fill(&mut self, random: &mut Random, model: &mut Model, entries: u16) {
+        for number in 0..entries {
+            let group = u32::from(number) % self.groups.get();
+            let key = [&[group as u8][..], &number.to_be_bytes()].concat();
+            let value: Vec<u8> = (0..60).map(|_| random.number() as u8).collect();
+            let (store, column) = self.owner(0, &key);
+            store.put(column, &key, &value).unwrap();
+            model.insert((0, key), value);
         }
     }
 

@@ -1,4 +1,5 @@
-//! Snapshots that are files: what they share, what they survive, and what becomes of them at another parallelism.
+//! Snapshots that are files: what they share, what they survive, what becomes of them at another parallelism, how long a restore
+//! takes, and what is left on disk.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -7,4 +8,7 @@
 mod damage;
 mod harness;
 mod increments;
+mod released;
 mod rescale;
+mod resumed;
+mod times;

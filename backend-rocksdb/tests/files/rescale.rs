@@ -1,5 +1,5 @@
 use backend_testkit::fuzz::Random;
-use state_api::{ByteStore, KeyGroup, KeyGroupRange, KeyedHandle, SnapshotKind};
+use state_api::{KeyGroup, KeyGroupRange, KeyedHandle, SnapshotKind};
 
 use crate::harness::{Model, SMALL, Subtasks, all_objects, files};
 
@@ -110,13 +110,7 @@ fn k_255_rt_01_files_without_needed_key_groups_are_not_fetched_and_others_keep_t
     let (mut random, mut model) = (Random::new(seed()), Model::new());
     let mut subtasks = Subtasks::new(dir.path(), 1, 16, SMALL);
     subtasks.work(&mut random, &mut model, 3_000);
-    for number in 0..8_000_u16 {
-        let key = [&[number as u8 % 16][..], &number.to_be_bytes()].concat();
-        let value: Vec<u8> = (0..60).map(|_| random.number() as u8).collect();
-        let (store, column) = subtasks.owner(0, &key);
-        store.put(column, &key, &value).unwrap();
-        model.insert((0, key), value);
-    }
+    subtasks.fill(&mut random, &mut model, 8_000);
     subtasks.stores[0].compact().unwrap();
     let handles = subtasks.snapshot(SnapshotKind::Checkpoint);
     let all = files(&handles[0]).shared.len() as u64;
@@ -165,13 +159,7 @@ fn files_cut_at_key_groups_are_fetched_by_one_subtask_each_and_not_written_anew(
         let mut random = Random::new(seed());
         let mut model = Model::new();
         let mut subtasks = Subtasks::new(dir.path(), 1, 16, &options);
-        for number in 0..4_000_u16 {
-            let key = [&[number as u8 % 16][..], &number.to_be_bytes()].concat();
-            let value: Vec<u8> = (0..60).map(|_| random.number() as u8).collect();
-            let (store, column) = subtasks.owner(0, &key);
-            store.put(column, &key, &value).unwrap();
-            model.insert((0, key), value);
-        }
+        subtasks.fill(&mut random, &mut model, 4_000);
         // Flushes cut nowhere: compactions do.
         subtasks.stores[0].compact().unwrap();
         let handles = subtasks.snapshot(SnapshotKind::Checkpoint);

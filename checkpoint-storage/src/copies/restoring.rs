@@ -2,14 +2,13 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use state_api::{
-    CheckpointId, CheckpointStorage, CheckpointStream, Error, ObjectHandle, ObjectReader, Result,
-    Scope, Subtask,
+    CheckpointId, CheckpointStorage, CheckpointStream, Error, ObjectHandle, ObjectReader, RelPath,
+    Result, Scope, Subtask,
 };
 
 use super::LocalCopies;
@@ -26,6 +25,10 @@ pub struct ReadBytes {
     pub from_copies: u64,
     /// Bytes out of the store.
     pub from_store: u64,
+    /// Objects of which there were bytes out of local copies.
+    pub objects_from_copies: u64,
+    /// Objects of which there were bytes out of the store.
+    pub objects_from_store: u64,
 }
 
 impl ReadBytes {
@@ -35,6 +38,19 @@ impl ReadBytes {
         Self {
             from_copies: self.from_copies + other.from_copies,
             from_store: self.from_store + other.from_store,
+            objects_from_copies: self.objects_from_copies + other.objects_from_copies,
+            objects_from_store: self.objects_from_store + other.objects_from_store,
+        }
+    }
+
+    /// Returns what was read since an earlier moment.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            from_copies: self.from_copies - earlier.from_copies,
+            from_store: self.from_store - earlier.from_store,
+            objects_from_copies: self.objects_from_copies - earlier.objects_from_copies,
+            objects_from_store: self.objects_from_store - earlier.objects_from_store,
         }
     }
 }
@@ -51,8 +67,31 @@ struct Shared {
     task: String,
     /// Names of copies that were read through and found right.
     right: Mutex<BTreeSet<String>>,
-    from_copies: AtomicU64,
-    from_store: AtomicU64,
+    of_copies: Mutex<ReadOf>,
+    of_store: Mutex<ReadOf>,
+}
+
+/// What was read out of one source.
+#[derive(Default)]
+struct ReadOf {
+    bytes: u64,
+    objects: BTreeSet<RelPath>,
+}
+
+impl ReadOf {
+    fn add(this: &Mutex<Self>, object: &ObjectHandle, bytes: u64) {
+        let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
+        this.bytes += bytes;
+        if !this.objects.contains(&object.path) {
+            this.objects.insert(object.path.clone());
+        }
+    }
+
+    /// Returns bytes and objects.
+    fn total(this: &Mutex<Self>) -> (u64, u64) {
+        let this = this.lock().unwrap_or_else(PoisonError::into_inner);
+        (this.bytes, this.objects.len() as u64)
+    }
 }
 
 impl RestoringStorage {
@@ -71,8 +110,8 @@ impl RestoringStorage {
             checkpoint,
             task: task_folder(operator, subtask),
             right: Mutex::default(),
-            from_copies: AtomicU64::new(0),
-            from_store: AtomicU64::new(0),
+            of_copies: Mutex::default(),
+            of_store: Mutex::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -82,20 +121,24 @@ impl RestoringStorage {
     /// Returns how much was read so far, and from where.
     #[must_use]
     pub fn read(&self) -> ReadBytes {
+        let (from_copies, objects_from_copies) = ReadOf::total(&self.shared.of_copies);
+        let (from_store, objects_from_store) = ReadOf::total(&self.shared.of_store);
         ReadBytes {
-            from_copies: self.shared.from_copies.load(Ordering::Relaxed),
-            from_store: self.shared.from_store.load(Ordering::Relaxed),
+            from_copies,
+            from_store,
+            objects_from_copies,
+            objects_from_store,
         }
     }
 }
 
 impl Shared {
-    fn of_copy(&self, bytes: u64) {
-        self.from_copies.fetch_add(bytes, Ordering::Relaxed);
+    fn of_copy(&self, object: &ObjectHandle, bytes: u64) {
+        ReadOf::add(&self.of_copies, object, bytes);
     }
 
-    fn of_store(&self, bytes: u64) {
-        self.from_store.fetch_add(bytes, Ordering::Relaxed);
+    fn of_store(&self, object: &ObjectHandle, bytes: u64) {
+        ReadOf::add(&self.of_store, object, bytes);
     }
 
     fn is_right(&self, name: &str) -> bool {
@@ -146,7 +189,7 @@ impl Shared {
         });
         match read.await {
             Ok((_, bytes)) => {
-                self.of_copy(bytes.len() as u64);
+                self.of_copy(object, bytes.len() as u64);
                 Some(bytes)
             }
             Err(error) => {
@@ -172,7 +215,7 @@ impl CheckpointStorage for RestoringStorage {
                 return Ok(bytes);
             }
             let bytes = self.shared.inner.read_range(object, range).await?;
-            self.shared.of_store(bytes.len() as u64);
+            self.shared.of_store(object, bytes.len() as u64);
             Ok(bytes)
         }
         .boxed()
@@ -219,7 +262,7 @@ impl CheckpointStorage for RestoringStorage {
             });
             match linked.await {
                 Ok(()) => {
-                    self.shared.of_copy(object.len);
+                    self.shared.of_copy(object, object.len);
                     true
                 }
                 Err(error) => {
@@ -290,7 +333,7 @@ impl Reader {
                 match read.await {
                     Ok((file, bytes)) => {
                         self.position += len;
-                        self.shared.of_copy(len);
+                        self.shared.of_copy(&self.object, len);
                         self.from = Some(Source::Copy { copies, path, file });
                         return Ok(Some(bytes));
                     }
@@ -303,8 +346,9 @@ impl Reader {
             Source::Store(reader) => reader,
         };
         let bytes = reader.next_piece(most).await?;
-        self.shared
-            .of_store(bytes.as_ref().map_or(0, Bytes::len) as u64);
+        if let Some(bytes) = &bytes {
+            self.shared.of_store(&self.object, bytes.len() as u64);
+        }
         self.from = Some(Source::Store(reader));
         Ok(bytes)
     }
@@ -317,7 +361,7 @@ impl Reader {
             let Some(mut bytes) = reader.next_piece(CHUNK).await? else {
                 break Err(Error::corrupt("an object ends early").with("object", &self.object));
             };
-            self.shared.of_store(bytes.len() as u64);
+            self.shared.of_store(&self.object, bytes.len() as u64);
             let len = bytes.len() as u64;
             if len <= skip {
                 skip -= len;

@@ -44,8 +44,9 @@ pub(crate) use header::{
 };
 pub(crate) use overlaid::overlaid;
 pub(crate) use restore::{naming, object_name, read_all, read_groups};
+pub(crate) use restore_store::{restore_stored, stored_and_dirty};
 pub(crate) use stored_list::{
     Chunk, ChunkCheck, ListHead, NUMBER_LEN, StoredList, chunk_number, missing_chunk,
     put_chunk_number,
 };
-pub(crate) use write_back::{DirtyColumn, DirtyEntry, with_write_back};
+pub(crate) use write_back::{DirtyColumn, DirtyEntry, restore_write_back, with_write_back};

@@ -20,26 +20,38 @@ pub async fn restore_store(
     store: &mut dyn ByteStore,
     cx: &RestoreContext,
 ) -> Result<Vec<(Column, StateMeta)>> {
-    let (dirty, handles): (Vec<KeyedHandle>, Vec<KeyedHandle>) = handles
-        .iter()
-        .cloned()
-        .partition(|handle| handle.format() == WRITE_BACK);
-    let handles = &handles[..];
-    let format = store.native().map(|native| native.format().to_owned());
-    let is_native = |handle: &KeyedHandle| Some(handle.format()) == format.as_deref();
-    let mut columns = if handles.iter().any(is_native) {
-        if !handles.iter().all(is_native) {
-            return Err(Error::incompatible(
-                "parts of the snapshot are in different formats",
-            ));
-        }
-        let native = store
-            .native()
-            .ok_or_else(|| Error::bug("a format without native snapshots"))?;
-        native.restore(handles, range, cx).await?
-    } else {
-        restore_into_store(handles, range, prefix_len, store, &*cx.storage).await?
-    };
+    let (stored, dirty) = stored_and_dirty(handles);
+    let mut columns = restore_stored(&stored, range, prefix_len, store, cx).await?;
     restore_write_back(&dirty, range, prefix_len, store, &*cx.storage, &mut columns).await?;
     Ok(columns)
+}
+
+/// Tells the handles of what was in a store from those of dirty entries of an object cache.
+pub(crate) fn stored_and_dirty(handles: &[KeyedHandle]) -> (Vec<KeyedHandle>, Vec<KeyedHandle>) {
+    let handles = handles.iter().cloned();
+    handles.partition(|handle| handle.format() != WRITE_BACK)
+}
+
+/// Fills an empty byte store out of handles of what was in one, in its own format or in the canonical one.
+pub(crate) async fn restore_stored(
+    handles: &[KeyedHandle],
+    range: KeyGroupRange,
+    prefix_len: usize,
+    store: &mut dyn ByteStore,
+    cx: &RestoreContext,
+) -> Result<Vec<(Column, StateMeta)>> {
+    let format = store.native().map(|native| native.format().to_owned());
+    let is_native = |handle: &KeyedHandle| Some(handle.format()) == format.as_deref();
+    if !handles.iter().any(is_native) {
+        return restore_into_store(handles, range, prefix_len, store, &*cx.storage).await;
+    }
+    if !handles.iter().all(is_native) {
+        return Err(Error::incompatible(
+            "parts of the snapshot are in different formats",
+        ));
+    }
+    let native = store
+        .native()
+        .ok_or_else(|| Error::bug("a format without native snapshots"))?;
+    native.restore(handles, range, cx).await
 }

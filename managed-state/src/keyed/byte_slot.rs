@@ -16,6 +16,7 @@ use super::kind::{AggregatingExtra, ReducingExtra, ValueExtra};
 use super::live_slot::Address;
 use super::live_timers::Popped;
 use super::states::wrong_type;
+use super::timed_restore::TimedRestore;
 use crate::bytes::{
     self, ByteAggregating, ByteKey, ByteList, ByteMap, ByteReducing, ByteSortedMap, ByteState,
     ByteTimers, ByteValue, CompactKeys, OrderedKeys,
@@ -26,7 +27,8 @@ use crate::cache::{
     merge_reducing,
 };
 use crate::format::{
-    CanonicalColumn, canonical_snapshot, overlaid, restore_store, with_write_back,
+    CanonicalColumn, canonical_snapshot, overlaid, restore_stored, restore_write_back,
+    stored_and_dirty, with_write_back,
 };
 
 /// What a kind of state needs beside its column, its type hidden.
@@ -142,9 +144,16 @@ impl ByteSlots {
         &mut self,
         handles: &[KeyedHandle],
         cx: &RestoreContext,
+        timed: &mut TimedRestore,
     ) -> Result<()> {
-        let (store, range) = (self.store.as_mut(), self.range);
-        let columns = restore_store(handles, range, self.prefix_len, store, cx).await?;
+        let (store, range, prefix_len) = (self.store.as_mut(), self.range, self.prefix_len);
+        let (stored, dirty) = stored_and_dirty(handles);
+        let mut columns = restore_stored(&stored, range, prefix_len, store, cx).await?;
+        if let Some(native) = store.native() {
+            timed.told(native.restore_times());
+        }
+        let storage = &*cx.storage;
+        restore_write_back(&dirty, range, prefix_len, store, storage, &mut columns).await?;
         let by_name = columns
             .into_iter()
             .map(|(column, meta)| (Arc::clone(&meta.name), (column, meta)));

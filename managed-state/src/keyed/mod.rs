@@ -29,6 +29,7 @@ mod register;
 mod restored;
 mod stamp;
 mod states;
+mod timed_restore;
 mod timer_changes;
 mod timers;
 mod token;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use state_api::{
-    CheckpointId, Error, KeyHash, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext, Result,
-    Snapshot, SnapshotRequest, StateKey, StateMeta,
+    CheckpointId, Error, KeyHash, KeyedBackend, KeyedHandle, LiveSnapshots, RestoreContext,
+    RestoreTimes, Result, Snapshot, SnapshotRequest, StateKey, StateMeta,
 };
 
 use super::at::At;
@@ -15,6 +15,7 @@ use super::frozen::FrozenLive;
 use super::live_slot::{LiveSlot, MemoryLimit, table_hash};
 use super::live_timers::LiveTimers;
 use super::restored::{Loader, RestoredStates};
+use super::timed_restore::TimedRestore;
 use super::token::Slot;
 
 /// Numbers the sets of states of a process, so that a token can't be used with another operator's states.
@@ -31,6 +32,7 @@ pub struct KeyedStates<K> {
     pub(crate) names: BTreeMap<Arc<str>, u32>,
     pub(crate) slots: Slots<K>,
     pub(crate) restored: bool,
+    restore_times: RestoreTimes,
 }
 
 /// The states of a subtask by representation.
@@ -89,6 +91,7 @@ impl<K: StateKey> KeyedStates<K> {
             names: BTreeMap::new(),
             slots,
             restored: false,
+            restore_times: RestoreTimes::default(),
         })
     }
 
@@ -104,6 +107,13 @@ impl<K: StateKey> KeyedStates<K> {
         self.restored
     }
 
+    /// Returns what the time of [`restore`](Self::restore) went to. Live tables are filled when their states are registered, which is
+    /// not part of it.
+    #[must_use]
+    pub fn restore_times(&self) -> RestoreTimes {
+        self.restore_times
+    }
+
     /// Takes the key groups of this subtask out of the handles of a checkpoint.
     ///
     /// # Errors
@@ -116,13 +126,16 @@ impl<K: StateKey> KeyedStates<K> {
             ));
         }
         self.restored = true;
+        let (mut timed, cx) = TimedRestore::start(&self.cx.clock, cx);
         match &mut self.slots {
             Slots::Live(live) => {
                 let mut loader = Loader::new(self.cx.range, &mut live.unregistered);
-                live.strategy.restore(handles, cx, &mut loader).await
+                live.strategy.restore(handles, &cx, &mut loader).await?;
             }
-            Slots::Bytes(bytes) => bytes.restore(handles, cx).await,
+            Slots::Bytes(bytes) => bytes.restore(handles, &cx, &mut timed).await?,
         }
+        self.restore_times = timed.times();
+        Ok(())
     }
 
     /// Binds the states to a key.

@@ -12,6 +12,7 @@ use super::declared::{Declared, NothingKept};
 use super::environment::Environment;
 use super::event_time::RestoredTime;
 use super::key_selector::KeyedPort;
+use super::restored_keyed::RestoredKeyed;
 use crate::operator::{RegisteredTimers, States};
 use crate::task::{OperatorParts, SnapshotWork, SubtaskSnapshot};
 
@@ -94,6 +95,7 @@ impl<K: StateKey> KeyedCore<K> {
         env: &Environment,
         register: impl FnOnce(&mut States<'_, K>) -> Result<()>,
     ) -> Result<()> {
+        let (start_ns, read) = (env.clock.monotonic_ns(), env.restore_storage.read());
         let range = env.max_parallelism.range_of(env.subtask)?;
         let backend = env.backend.create(&BackendContext {
             job: env.job.clone(),
@@ -110,12 +112,29 @@ impl<K: StateKey> KeyedCore<K> {
         cx.memory_limit = env.memory_limit;
         cx.object_cache.clone_from(&env.object_cache);
         let states = self.states.insert(KeyedStates::new(backend, cx)?);
-        if let Some((_, snapshot)) = env.restored(&self.uid) {
-            states
-                .restore(&snapshot.managed_keyed, &env.restore_context())
-                .await?;
+        let Some((_, snapshot)) = env.restored(&self.uid) else {
+            return register(&mut States::new(states, &mut self.timers, env.subtask));
+        };
+        let made_ns = env.clock.monotonic_ns();
+        states
+            .restore(&snapshot.managed_keyed, &env.restore_context())
+            .await?;
+        let mut times = states.restore_times();
+        times.open_ns += made_ns - start_ns;
+        let restored_ns = env.clock.monotonic_ns();
+        // Live tables are filled, and values of a changed type converted.
+        register(&mut States::new(states, &mut self.timers, env.subtask))?;
+        let end_ns = env.clock.monotonic_ns();
+        times.entries_ns += end_ns - restored_ns;
+        RestoredKeyed {
+            operator: &self.uid,
+            subtask: env.subtask,
+            read: env.restore_storage.read().since(read),
+            times,
+            total_ns: end_ns - start_ns,
         }
-        register(&mut States::new(states, &mut self.timers, env.subtask))
+        .tell();
+        Ok(())
     }
 
     /// Lets `register` register the states where nothing is restored and nothing is kept, and says which those are.

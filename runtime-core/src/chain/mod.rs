@@ -17,6 +17,7 @@ pub(crate) mod link;
 pub(crate) mod outputs;
 pub(crate) mod plain_head;
 pub(crate) mod port;
+pub(crate) mod restored_keyed;
 pub(crate) mod sinks;
 pub(crate) mod source_head;
 pub(crate) mod stateless;
