@@ -6,7 +6,7 @@ use backend_testkit::storage::{LateStorage, MemoryStorage};
 use backend_testkit::{InlineExecutor, ReferenceStore, block_on};
 use futures_util::future::LocalBoxFuture;
 use managed_state::format::{CANONICAL, FrozenTablesSnapshot, load_tables};
-use managed_state::keyed::{KeyedContext, KeyedStates};
+use managed_state::keyed::{KeyedContext, KeyedStates, ValueState};
 use state_api::access::ValueAccess;
 use state_api::{
     ByteStore, ByteView, CheckpointId, Clock, Column, FrozenTables, KeyedBackend, KeyedHandle,
@@ -135,7 +135,7 @@ impl World {
     /// Writes a checkpoint of a subtask with some keys.
     fn checkpoint(&self, index: u32) -> Vec<KeyedHandle> {
         let mut states = self.states(index, 0);
-        let count = states.value::<u64>("count").unwrap();
+        let count: ValueState<u64> = states.value("count").unwrap();
         let range = states.context().range;
         for key in 0..400_u64 {
             if range.contains(states.hash(&key).group()) {
