@@ -238,45 +238,77 @@ fn k_645_records_in_flight_stay_where_they_are_when_the_parallelism_does() {
     assert_eq!(deal(&old, 2), old);
 }
 
+/// K-646, K-647: there are no channels to go by; each element goes to one subtask, as those of a split list do.
 #[test]
 fn k_646_k_647_records_in_flight_without_a_key_are_dealt_out_at_another_parallelism() {
     let mut old = vec![OperatorSnapshot::default(); 3];
-    for (index, snapshot) in old.iter_mut().enumerate() {
-        snapshot.in_flight = vec![handle(
-            &format!("flight {index}"),
-            &[("channels", Split, 2)],
-        )];
+    for ((index, snapshot), elements) in old.iter_mut().enumerate().zip([2, 0, 5]) {
+        let states = [("channels", Split, elements)];
+        snapshot.in_flight = vec![handle(&format!("flight {index}"), &states)];
     }
-    for new in [1, 2, 4, 6] {
-        let dealt = deal(&old, new);
-        let elements = |snapshot: &OperatorSnapshot| -> usize {
-            let parts = snapshot.in_flight.iter().flat_map(|h| &h.states);
-            parts.map(|part| part.elements.len()).sum()
+    // As operator state, whose elements are told apart.
+    let told_apart = |snapshots: &[OperatorSnapshot]| {
+        let as_state = |snapshot: &OperatorSnapshot| OperatorSnapshot {
+            managed_operator: snapshot.in_flight.clone(),
+            ..OperatorSnapshot::default()
         };
-        let each: Vec<usize> = dealt.iter().map(elements).collect();
-        assert_eq!(each.iter().sum::<usize>(), 6, "each goes to one of {new}");
-        let (least, most) = (each.iter().min().unwrap(), each.iter().max().unwrap());
-        assert!(most - least <= 1, "{each:?}");
+        let snapshots: Vec<_> = snapshots.iter().map(as_state).collect();
+        elements(&snapshots, "channels")
+    };
+    let before = told_apart(&old).concat();
+    assert_eq!(before.len(), 7);
+    for new in [1, 2, 4, 6] {
+        let dealt = told_apart(&deal(&old, new));
+        // In runs: their order is kept from one subtask to the next.
+        assert_eq!(dealt.concat(), before, "each goes to one of {new}");
+        let each = || dealt.iter().map(Vec::len);
+        let (least, most) = (each().min().unwrap(), each().max().unwrap());
+        assert!(most - least <= 1, "{dealt:?}");
     }
 }
 
 #[test]
-fn k_590_k_649_k_650_keyed_records_in_flight_go_to_whoever_owns_their_key_group() {
-    let max = MaxParallelism::new(128).unwrap();
-    let KeyedHandle::KeyGroups(all) = groups("flight", max.all_groups()) else {
-        unreachable!("the handle is one of key groups")
-    };
+fn k_590_keyed_records_in_flight_go_to_whoever_owns_their_key_group() {
     let mut old = vec![OperatorSnapshot::default(); 3];
-    old[1].in_flight_keyed = vec![all];
-    for new in [2, 3, 4, 7] {
+    for (index, snapshot) in (0..).zip(&mut old) {
+        let before = Subtask {
+            index,
+            parallelism: 3,
+        };
+        let range = max().range_of(before).unwrap();
+        let KeyedHandle::KeyGroups(flight) = groups(&format!("flight {index}"), range) else {
+            unreachable!("the handle is one of key groups")
+        };
+        snapshot.in_flight_keyed = vec![flight];
+    }
+    let in_flight = |snapshots: &[OperatorSnapshot]| {
+        let mut all = BTreeMap::new();
+        for handle in snapshots.iter().flat_map(|s| &s.in_flight_keyed) {
+            for (group, extent) in handle.offsets.iter() {
+                let place = (handle.bytes.clone(), extent.offset);
+                assert_eq!(all.insert(group, place), None, "{group} twice");
+            }
+        }
+        all
+    };
+    let before = in_flight(&old);
+    assert_eq!(before.len(), 128);
+    for new in [1, 2, 3, 4, 7] {
         let dealt = deal(&old, new);
+        assert_eq!(in_flight(&dealt), before, "to {new}");
         for (index, snapshot) in (0..).zip(&dealt) {
             let subtask = Subtask {
                 index,
                 parallelism: new,
             };
-            let range = max.range_of(subtask).unwrap();
-            assert_eq!(snapshot.in_flight_keyed[0].offsets.range(), range);
+            let range = max().range_of(subtask).unwrap();
+            let all = snapshot.in_flight_keyed.iter();
+            assert!(all.clone().count() > 0, "{index} of {new}");
+            assert!(
+                all.flat_map(|handle| handle.offsets.iter())
+                    .all(|(group, _)| range.contains(group)),
+                "{index} of {new}"
+            );
         }
     }
 }

@@ -317,7 +317,7 @@ fn what_was_restored_without_a_claim_drops_out_without_being_deleted() {
 }
 
 #[test]
-fn k_312_a_deletion_that_fails_changes_nothing_for_the_new_one() {
+fn a_deletion_that_is_over_changes_nothing_for_the_new_one() {
     let mut rig = Rig::new(CoordinatorConfig::default());
     rig.take(Checkpoint);
     rig.take(Checkpoint);

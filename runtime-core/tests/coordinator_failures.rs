@@ -358,18 +358,32 @@ fn k_407_expiry_and_storage_failures_beyond_tolerance_fail_the_job() {
 fn k_408_periodic_triggers_without_running_tasks_do_not_count() {
     let mut rig = Rig::new(CoordinatorConfig {
         interval: Some(ms(100)),
-        ..tolerating(0)
+        ..tolerating(1)
     });
+    // One whose place can't be made counts.
+    let storage_fails = |rig: &mut Rig| {
+        let actions = rig.tick_at(rig.machine.next_wakeup().unwrap());
+        let id = prepared(&actions).expect("its tasks run");
+        let detail = "read-only".into();
+        let actions = rig.fact(Fact::StorageFailed { id, detail });
+        rig.clean(&actions);
+        failed_job(&actions)
+    };
+    assert_eq!(storage_fails(&mut rig), None, "one is tolerated");
     rig.fact(Fact::TaskFailed { task: S0 });
     for _ in 0..5 {
         let actions = rig.tick_at(rig.machine.next_wakeup().unwrap());
-        assert_eq!(
-            actions,
-            [Action::Remark(Remark::PeriodicRefused(
-                Why::TasksNotRunning
-            ))]
-        );
+        let refused = Remark::PeriodicRefused(Why::TasksNotRunning);
+        assert_eq!(actions, [Action::Remark(refused)]);
     }
+    // The restart begins a new count.
+    rig.fact(Fact::Failover);
+    rig.fact(Fact::TasksRunning {
+        plan: plan(),
+        random: 0,
+    });
+    assert_eq!(storage_fails(&mut rig), None);
+    assert_eq!(storage_fails(&mut rig), Some(Why::Storage));
 }
 
 #[test]
@@ -421,13 +435,16 @@ fn k_419_each_checkpoint_is_reported_as_ended_once() {
     assert_eq!(ended, 1);
 }
 
-/// K-420: what statistics need is in what is said at the end.
+/// K-420: what statistics need is in the view of what is pending, and in what is said at the end.
 #[test]
-fn k_420_the_end_of_a_checkpoint_says_kind_and_times() {
+fn k_420_a_checkpoint_is_told_of_while_it_is_pending_and_at_its_end() {
     let mut rig = Rig::new(tolerating(0));
     rig.now = 100;
     let id = rig.begin(Savepoint);
     rig.now = 350;
+    let pending = rig.machine.pending(rig.now);
+    let told: Vec<_> = pending.iter().map(|p| (p.id, p.kind, p.age_ms)).collect();
+    assert_eq!(told, [(id, Savepoint, 250)]);
     let actions = rig.complete(id);
     let ended = actions.iter().find_map(|a| match a {
         Action::Ended {

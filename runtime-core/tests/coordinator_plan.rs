@@ -3,6 +3,8 @@
 
 mod coordinator_support;
 
+use std::collections::BTreeSet;
+
 use coordinator_support::*;
 use runtime_core::coordinator::{
     Action, CheckpointKind, Connection, CoordinatorConfig, Fact, FailureReason, Plan, PlanVertex,
@@ -146,6 +148,10 @@ fn k_443_k_448_the_trigger_goes_to_every_running_task_that_no_running_task_feeds
     ])
     .unwrap();
     assert_eq!(plan.len(), 9);
+    let all: BTreeSet<TaskId> = (0..4)
+        .flat_map(|vertex| [task(vertex, 0), task(vertex, 1)])
+        .chain([task(4, 0)])
+        .collect();
     rig.fact(Fact::TasksRunning { plan, random: 0 });
     let mut next = 0;
     let mut triggered = |rig: &mut Rig| {
@@ -155,37 +161,44 @@ fn k_443_k_448_the_trigger_goes_to_every_running_task_that_no_running_task_feeds
         let Some(Action::TriggerTasks { tasks, .. }) = actions.into_iter().next() else {
             panic!()
         };
-        rig.fact(Fact::TriggerFailed {
-            id: cp(next),
-            detail: String::new(),
-        });
-        rig.fact(Fact::Cleaned { id: cp(next) });
-        tasks.into_iter().collect::<Vec<_>>()
+        let view = &rig.machine.pending(0)[0];
+        let waited_for: BTreeSet<TaskId> = view.missing.iter().copied().collect();
+        // Each task is waited for, or listed as finished.
+        let acks = waited_for.iter().map(|task| rig.ack(*task, cp(next)));
+        let last = acks.last().unwrap();
+        let Some(Action::Publish { finished, .. }) = last.into_iter().next() else {
+            panic!()
+        };
+        assert_eq!(&waited_for | &finished, all, "each has a place");
+        assert!(waited_for.is_disjoint(&finished));
+        rig.published(cp(next));
+        let triggered = tasks.into_iter().collect::<Vec<_>>();
+        (triggered, finished.into_iter().collect::<Vec<_>>())
     };
-    assert_eq!(triggered(&mut rig), [task(0, 0), task(0, 1), task(4, 0)]);
     let finish = |rig: &mut Rig, tasks: &[TaskId]| {
         for task in tasks {
             rig.fact(Fact::TaskFinished { task: *task });
         }
     };
-    finish(&mut rig, &[task(0, 1)]);
-    assert_eq!(
-        triggered(&mut rig),
-        [task(0, 0), task(1, 1), task(4, 0)],
-        "K-445"
-    );
-    finish(&mut rig, &[task(1, 1)]);
-    assert_eq!(triggered(&mut rig), [task(0, 0), task(4, 0)], "K-446");
-    finish(&mut rig, &[task(4, 0)]);
-    assert_eq!(
-        triggered(&mut rig),
-        [task(0, 0)],
-        "K-447: the other input still feeds the count"
-    );
-    finish(&mut rig, &[task(0, 0), task(1, 0)]);
-    assert_eq!(triggered(&mut rig), [task(2, 0), task(2, 1)], "K-448");
-    finish(&mut rig, &[task(2, 1)]);
-    assert_eq!(triggered(&mut rig), [task(2, 0), task(3, 1)]);
+    let mut gone = vec![];
+    let mut after = |rig: &mut Rig, tasks: &[TaskId], expected: &[TaskId], case: &str| {
+        finish(rig, tasks);
+        gone.extend_from_slice(tasks);
+        gone.sort();
+        assert_eq!(triggered(rig), (expected.to_vec(), gone.clone()), "{case}");
+    };
+    let sources = [task(0, 0), task(0, 1), task(4, 0)];
+    after(&mut rig, &[], &sources, "all run");
+    let now = [task(0, 0), task(1, 1), task(4, 0)];
+    after(&mut rig, &[task(0, 1)], &now, "K-445");
+    after(&mut rig, &[task(1, 1)], &[task(0, 0), task(4, 0)], "K-446");
+    let still_fed = "K-447: the other input still feeds the count";
+    after(&mut rig, &[task(4, 0)], &[task(0, 0)], still_fed);
+    let all_fed_by_none = [task(2, 0), task(2, 1)];
+    let rest = [task(0, 0), task(1, 0)];
+    after(&mut rig, &rest, &all_fed_by_none, "K-448");
+    let now = [task(2, 0), task(3, 1)];
+    after(&mut rig, &[task(2, 1)], &now, "one by one");
 }
 
 #[test]

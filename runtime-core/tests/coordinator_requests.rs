@@ -5,8 +5,8 @@ mod coordinator_support;
 
 use coordinator_support::*;
 use runtime_core::coordinator::{
-    Action, CheckpointKind, CoordinatorConfig, Fact, FailureReason, Remark, RequestId, Retention,
-    SavepointFormat, Trigger,
+    Action, CheckpointKind, CompletedCheckpoint, CoordinatorConfig, Fact, FailureReason, JobStatus,
+    Remark, RequestId, Restored, Retention, SavepointFormat, Trigger,
 };
 
 use CheckpointKind::{Checkpoint, Final, Savepoint, StopWithCheckpoint, StopWithSavepoint};
@@ -203,16 +203,55 @@ fn k_377_a_savepoint_outlives_later_checkpoints_and_ends_none() {
 }
 
 #[test]
-fn k_380_the_policy_in_force_when_it_was_triggered_goes_with_a_checkpoint() {
-    let mut rig = Rig::new(CoordinatorConfig {
-        retention: Retention::RetainOnCancellation,
-        ..defaults()
-    });
-    rig.take(Checkpoint);
-    assert_eq!(
-        rig.machine.completed().latest().unwrap().retention,
-        Retention::RetainOnCancellation
-    );
+fn k_380_a_checkpoint_has_the_policy_that_its_job_was_given() {
+    for retention in [
+        Retention::Never,
+        Retention::DeleteOnCancellation,
+        Retention::RetainOnCancellation,
+        Retention::Always,
+    ] {
+        let earlier = CompletedCheckpoint {
+            id: cp(4),
+            kind: Checkpoint,
+            retention: Retention::Never,
+            owned: true,
+            timestamp_ms: 0,
+            completed_ms: 0,
+        };
+        let restored = Restored {
+            completed: vec![earlier],
+            full_until_completed: false,
+        };
+        let config = CoordinatorConfig {
+            retention,
+            retained: 2,
+            ..defaults()
+        };
+        let mut rig = Rig::restored(config, 5, restored);
+        rig.fact(Fact::TasksRunning {
+            plan: plan(),
+            random: 0,
+        });
+        rig.take(Checkpoint);
+        let policies = |rig: &Rig| -> Vec<Retention> {
+            let all = rig.machine.completed().all().iter();
+            all.map(|c| c.retention).collect()
+        };
+        assert_eq!(policies(&rig), [Retention::Never, retention]);
+        // The end of the job goes by what each of them has.
+        let actions = rig.fact(Fact::Stop {
+            status: JobStatus::Cancelled,
+        });
+        let kept = match retention.keeps(JobStatus::Cancelled) {
+            true => vec![cp(5)],
+            false => vec![],
+        };
+        let verdict = actions.iter().find_map(|action| match action {
+            Action::AtStop(verdict) => Some(&verdict.keep),
+            _ => None,
+        });
+        assert_eq!(verdict, Some(&kept), "{retention:?}");
+    }
 }
 
 #[test]

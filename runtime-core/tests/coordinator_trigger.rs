@@ -103,9 +103,8 @@ fn k_395_a_full_checkpoint_may_be_asked_for() {
     assert_eq!(triggered_full(&rig.ready(cp(2))), Some(false));
 }
 
-/// K-396 to K-399: nothing may refer to what was not claimed, until a checkpoint of our own is complete.
-#[test]
-fn k_396_k_399_after_a_restore_without_claim_checkpoints_are_full_until_one_completes() {
+/// A coordinator whose job started from a savepoint that it did not claim.
+fn without_claim() -> Rig {
     let unclaimed = CompletedCheckpoint {
         id: cp(5),
         kind: Savepoint,
@@ -118,35 +117,61 @@ fn k_396_k_399_after_a_restore_without_claim_checkpoints_are_full_until_one_comp
         completed: vec![unclaimed],
         full_until_completed: true,
     };
-    let mut rig = Rig::restored(
-        CoordinatorConfig {
-            tolerable_failures: 9,
-            ..defaults()
-        },
-        6,
-        restored,
-    );
+    let config = CoordinatorConfig {
+        tolerable_failures: 9,
+        ..defaults()
+    };
+    let mut rig = Rig::restored(config, 6, restored);
+    run(&mut rig);
+    rig
+}
+
+fn run(rig: &mut Rig) {
     rig.fact(Fact::TasksRunning {
         plan: plan(),
         random: 0,
     });
-    let mut take = |kind, complete: bool| {
-        let (_, actions) = rig.request(kind);
-        let id = prepared(&actions).unwrap();
-        let full = triggered_full(&rig.ready(id)).unwrap();
-        if complete {
-            rig.complete(id);
-        } else {
-            rig.decline(S0, id, FailureReason::Declined);
-        }
-        full
+}
+
+/// Takes a checkpoint, which one of the tasks declines unless it is to be complete; tells whether it had to be full.
+fn take(rig: &mut Rig, kind: CheckpointKind, complete: bool) -> bool {
+    let (_, actions) = rig.request(kind);
+    let id = prepared(&actions).unwrap();
+    let full = triggered_full(&rig.ready(id)).unwrap();
+    let actions = match complete {
+        true => rig.complete(id),
+        false => rig.decline(S0, id, FailureReason::Declined),
     };
+    rig.clean(&actions);
+    full
+}
+
+/// K-396, K-397, K-399: nothing may refer to what was not claimed, until a checkpoint of our own is complete.
+#[test]
+fn k_396_k_399_after_a_restore_without_claim_checkpoints_are_full_until_one_completes() {
+    let mut rig = without_claim();
     assert!(
-        take(Checkpoint, false),
+        take(&mut rig, Checkpoint, false),
         "an attempt that fails changes nothing"
     );
-    take(Savepoint, true);
-    assert!(take(Checkpoint, true), "a savepoint neither");
-    assert!(!take(Checkpoint, true));
-    // A restart in between starts from the same Restored, so it is full again (K-398).
+    take(&mut rig, Savepoint, true);
+    assert!(take(&mut rig, Checkpoint, true), "a savepoint neither");
+    assert!(!take(&mut rig, Checkpoint, true));
+}
+
+#[test]
+fn k_398_a_restart_changes_nothing_about_checkpoints_that_must_be_full() {
+    let mut rig = without_claim();
+    let begun = rig.begin(Checkpoint);
+    let actions = rig.fact(Fact::Failover);
+    assert_eq!(aborted(&actions), [(begun.0, FailureReason::Failover)]);
+    rig.clean(&actions);
+    run(&mut rig);
+    assert!(take(&mut rig, Checkpoint, false), "none is complete yet");
+    rig.fact(Fact::Failover);
+    run(&mut rig);
+    assert!(take(&mut rig, Checkpoint, true), "nor is one now");
+    rig.fact(Fact::Failover);
+    run(&mut rig);
+    assert!(!take(&mut rig, Checkpoint, true), "one is");
 }

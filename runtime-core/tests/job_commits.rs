@@ -2,18 +2,21 @@
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 mod job_support;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use job_support::{
     Count, Items, Ledger, LedgerWriter, expected, lines, parts, settings, totals, with_memory,
     words,
 };
+use managed_state::operator::OperatorStates;
+use runtime_core::coordinator::CoordinatorConfig;
 use runtime_core::sink::{
     COMMIT_TRIES, CommitOutcome, PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter,
 };
 use runtime_core::testing::Driver;
-use runtime_core::{Job, JobOutcome};
+use runtime_core::{ExecutionSettings, Job, JobEvent, JobOutcome, Operator, Out, SnapshotWork};
 use state_api::{CheckpointId, Error, Result};
 
 type Counts = Ledger<(String, u64)>;
@@ -116,4 +119,151 @@ fn k_725_a_sink_that_stays_busy_fails_the_job_and_the_restart_commits() {
     let (_, restarts, complete) = run(2, 3 * COMMIT_TRIES, 1_000_000);
     assert!(restarts > 0);
     assert!(complete);
+}
+
+/// What a sink sees of the checkpoints that its transactions are of.
+#[derive(Clone, Default)]
+struct Course {
+    completed: Arc<Mutex<BTreeSet<u64>>>,
+    declined: Arc<Mutex<BTreeSet<u64>>>,
+    /// Commits of transactions of a checkpoint that was declined, after a later one was complete.
+    carried: Arc<AtomicU32>,
+    /// Commits of transactions of which no checkpoint was complete, that one or a later one.
+    early: Arc<AtomicU32>,
+}
+
+/// A ledger whose transactions know their checkpoint.
+#[derive(Clone)]
+struct Watched {
+    ledger: Counts,
+    course: Course,
+}
+
+struct WatchedWriter {
+    writer: LedgerWriter<(String, u64)>,
+    course: Course,
+}
+
+impl TwoPhaseSink for Watched {
+    type In = (String, u64);
+    type Transaction = (u64, u64);
+    type Writer = WatchedWriter;
+
+    fn writer(&self, cx: &SinkContext) -> Result<WatchedWriter> {
+        Ok(WatchedWriter {
+            writer: self.ledger.writer(cx)?,
+            course: self.course.clone(),
+        })
+    }
+}
+
+impl TwoPhaseWriter for WatchedWriter {
+    type In = (String, u64);
+    type Transaction = (u64, u64);
+
+    fn write(&mut self, record: (String, u64), time_ms: Option<i64>) -> Result<()> {
+        self.writer.write(record, time_ms)
+    }
+
+    fn pre_commit(&mut self, checkpoint: CheckpointId) -> Result<Option<PreCommitted<(u64, u64)>>> {
+        let ended = self.writer.pre_commit(checkpoint)?;
+        Ok(ended.map(|ended| PreCommitted {
+            transaction: (ended.transaction, checkpoint.0),
+            harden: ended.harden,
+        }))
+    }
+
+    fn commit(&mut self, (transaction, of): &(u64, u64)) -> Result<CommitOutcome> {
+        let completed = self.course.completed.lock().unwrap();
+        if completed.last().is_none_or(|newest| newest < of) {
+            self.course.early.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.course.declined.lock().unwrap().contains(of) {
+            self.course.carried.fetch_add(1, Ordering::Relaxed);
+        }
+        self.writer.commit(transaction)
+    }
+
+    fn recover_and_abort(&mut self, (transaction, _): &(u64, u64)) -> Result<()> {
+        self.writer.recover_and_abort(transaction)
+    }
+}
+
+/// Passes records on; each third part of a checkpoint fails, when the other subtask, and the sinks behind, have done theirs.
+#[derive(Clone, Default)]
+struct Declines {
+    parts: Arc<AtomicU32>,
+}
+
+impl Operator for Declines {
+    type In = String;
+    type Out = String;
+
+    fn process(
+        &mut self,
+        record: String,
+        _: &mut OperatorStates,
+        out: &mut Out<'_, String>,
+    ) -> Result<()> {
+        out.emit(record)
+    }
+
+    fn snapshot_work(&mut self, _: CheckpointId) -> Result<Option<SnapshotWork>> {
+        let part = self.parts.fetch_add(1, Ordering::Relaxed);
+        Ok((part % 3 == 2).then(|| SnapshotWork::future(async { Err(Error::user("not now")) })))
+    }
+}
+
+#[test]
+fn k_726_nothing_of_a_checkpoint_that_one_subtask_declines_is_committed_before_a_later_one_is_complete()
+ {
+    let mut carried = 0;
+    for seed in 0..10 {
+        let (lines, ledger, course) = (lines(2_000), Ledger::new(), Course::default());
+        let job = Job::new("wordcount").parallelism(2);
+        job.source("lines", Items::new(lines.clone(), 4))
+            .operator("declines", Declines::default())
+            .flat_map(words)
+            .key_by(|word: &String| word.clone())
+            .process("count", Count::default())
+            .sink_exactly_once(
+                "out",
+                Watched {
+                    ledger: ledger.clone(),
+                    course: course.clone(),
+                },
+            );
+        let settings = settings(10);
+        let settings = ExecutionSettings {
+            checkpointing: CoordinatorConfig {
+                tolerable_failures: CoordinatorConfig::UNLIMITED,
+                ..settings.checkpointing
+            },
+            ..settings
+        };
+        let (mut parts, _store) = with_memory(parts());
+        let seen = course.clone();
+        parts.events = Arc::new(move |event: &JobEvent| match event {
+            JobEvent::CheckpointCompleted(stats) => {
+                seen.completed.lock().unwrap().insert(stats.id.0);
+            }
+            JobEvent::CheckpointAborted { id, .. } => {
+                seen.declined.lock().unwrap().insert(id.0);
+            }
+            _ => {}
+        });
+        let outcome = Driver::new(seed)
+            .budget(4)
+            .run(&job, &settings, parts)
+            .unwrap();
+        assert_eq!(outcome.restarts, 0, "seed {seed}");
+        assert!(outcome.aborted > 0, "seed {seed}");
+        assert_eq!(course.early.load(Ordering::Relaxed), 0, "seed {seed}");
+        carried += course.carried.load(Ordering::Relaxed);
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+    assert!(
+        carried > 2,
+        "{carried} were there to be committed too early"
+    );
 }

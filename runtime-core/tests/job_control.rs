@@ -2,17 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 mod job_support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use job_support::{
-    Ledger, asking, lines, now, parts, settings, with_memory, without_interval, wordcount,
+    Count, Items, Ledger, asking, expected, lines, now, parts, settings, totals, with_memory,
+    without_interval, wordcount, words,
 };
 use runtime_core::coordinator::{CheckpointKind, CoordinatorConfig, FailureReason, Phase};
 use runtime_core::execution::{CheckpointDone, Failpoint, Failpoints, JobReport, JobState, Reply};
 use runtime_core::testing::Driver;
-use runtime_core::{ExecutionSettings, JobEvent};
-use state_api::{CheckpointId, ErrorKind};
+use runtime_core::{ExecutionSettings, Job, JobEvent};
+use state_api::{CheckpointId, Error, ErrorKind};
 
 #[test]
 fn a_checkpoint_on_demand_is_answered_with_what_it_cost_and_where_it_is() {
@@ -90,6 +93,57 @@ fn a_report_tells_state_history_and_costs() {
     let of_subtasks: u64 = newest.subtasks.iter().map(|s| s.total_bytes).sum();
     assert_eq!(of_subtasks, newest.total_bytes);
     assert!(last.last_failed.is_none() && last.last_savepoint.is_none());
+}
+
+#[test]
+fn k_420_what_is_pending_and_what_a_run_began_from_are_told() {
+    type Told = (Option<CheckpointId>, Reply<JobReport>);
+    let replies: Arc<Mutex<Vec<Told>>> = Arc::default();
+    let (ours, armed) = (Arc::clone(&replies), Arc::new(AtomicBool::new(false)));
+    let arm = Arc::clone(&armed);
+    let mut driver = Driver::new(4).budget(2);
+    let parts = asking(
+        &driver,
+        with_memory(parts()).0,
+        move |control, event| match event {
+            JobEvent::Running { restored, .. } => {
+                let told = (*restored, control.status());
+                ours.lock().unwrap().push(told);
+            }
+            JobEvent::CheckpointCompleted(stats) if stats.id == CheckpointId(2) => {
+                arm.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        },
+    );
+    let (lines, ledger) = (lines(2000), Ledger::new());
+    let job = Job::new("wordcount").parallelism(2);
+    job.source("lines", Items::new(lines.clone(), 4))
+        .try_map(
+            move |line: String| match armed.swap(false, Ordering::Relaxed) {
+                true => Err(Error::user("on purpose")),
+                false => Ok(line),
+            },
+        )
+        .flat_map(words)
+        .key_by(|word: &String| word.clone())
+        .process("count", Count::default())
+        .sink_exactly_once("out", ledger.clone());
+    driver.run(&job, &settings(10), parts).unwrap();
+    let mut told = replies.lock().unwrap();
+    let [(None, first), (Some(restored), second)] = &mut told[..] else {
+        panic!("{} runs", told.len());
+    };
+    let now = |reply: &mut Reply<JobReport>| reply.now_or_never().unwrap().unwrap();
+    assert_eq!(now(first).restored, None);
+    let report = now(second);
+    assert_eq!((report.run, report.state), (1, JobState::Running));
+    // The failure was on its way when the next one completed, perhaps.
+    assert!(*restored >= CheckpointId(2), "{restored}");
+    let from = report.restored.unwrap();
+    let path = format!("chk-{restored}");
+    assert_eq!((from.id, from.path), (*restored, Some(path)));
+    assert_eq!(totals(&ledger.records()), expected(&lines));
 }
 
 #[test]

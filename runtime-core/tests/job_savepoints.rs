@@ -359,4 +359,34 @@ fn k_497_k_762_a_savepoint_folder_is_moved_restored_and_deleted_by_its_owner() {
     assert_eq!(outcome.status, JobStatus::Finished);
     assert_eq!(totals(&ledger.records()), expected(&lines));
     std::fs::remove_dir_all(&moved).unwrap();
+    // All of it was in that folder: nothing is left where it was written, and the job that started from it goes on without it.
+    assert!(!left_in(&dir.path().join("first")), "a file is left");
+    let latest = ExecutionSettings {
+        restore: RestoreFrom::Latest,
+        ..without_interval()
+    };
+    let restored = Arc::new(Mutex::new(Vec::new()));
+    let (seen, mut third) = (Arc::clone(&restored), parts());
+    third.events = Arc::new(move |event: &JobEvent| {
+        if let JobEvent::RunStarted { restored, .. } = event {
+            seen.lock().unwrap().push(*restored);
+        }
+    });
+    let outcome = start(latest, third).wait().unwrap();
+    assert_eq!(outcome.status, JobStatus::Finished);
+    assert!(matches!(restored.lock().unwrap()[..], [Some(_)]));
+    assert_eq!(totals(&ledger.records()), expected(&lines));
+}
+
+/// Tells whether a folder, or one below it, holds a file.
+fn left_in(folder: &std::path::Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return false;
+    };
+    entries
+        .map(|entry| entry.unwrap().path())
+        .any(|path| match path.is_dir() {
+            true => left_in(&path),
+            false => true,
+        })
 }

@@ -156,7 +156,8 @@ fn job_of(lines: Vec<String>, parallelism: u32, ledger: &Ledger<Named>) -> Job {
     job
 }
 
-/// Says what is wrong with an output; nothing if every record is there once.
+/// Says what is wrong with an output; nothing if every record is there once, and what came of a word was ranked in the order of its
+/// counts: both operators have it by key, and between them it goes from one subtask to one other.
 fn check(records: &[Named]) -> std::result::Result<(), String> {
     check_of(&lines(), records)
 }
@@ -168,12 +169,14 @@ fn check_of(lines: &[String], records: &[Named]) -> std::result::Result<(), Stri
     }
     let mut counts: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut ranks: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let mut ranked: BTreeMap<(&str, u64), u64> = BTreeMap::new();
     for (name, rank, word, count) in records {
         if *name != format!("class {}", class_of(word)) {
             return Err(format!("{word} is in {name}"));
         }
         counts.entry(word).or_default().push(*count);
         ranks.entry(name).or_default().push(*rank);
+        ranked.insert((word, *count), *rank);
     }
     for (word, count) in &expected {
         let mut seen = counts.remove(word.as_str()).unwrap_or_default();
@@ -181,6 +184,16 @@ fn check_of(lines: &[String], records: &[Named]) -> std::result::Result<(), Stri
         if seen != (1..=*count).collect::<Vec<_>>() {
             return Err(format!(
                 "{word} has the counts {seen:?} instead of 1 to {count}"
+            ));
+        }
+    }
+    // By word, and by count.
+    for (((word, count), rank), ((next, next_count), next_rank)) in
+        ranked.iter().zip(ranked.iter().skip(1))
+    {
+        if word == next && rank >= next_rank {
+            return Err(format!(
+                "{word} has rank {rank} at count {count} and {next_rank} at {next_count}"
             ));
         }
     }

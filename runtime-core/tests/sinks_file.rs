@@ -86,7 +86,7 @@ fn k_717_a_crash_before_the_notification_commits_at_the_restore_and_drops_what_w
 }
 
 #[test]
-fn k_720_the_last_checkpoint_opens_no_new_part() {
+fn a_checkpoint_behind_the_last_record_opens_no_new_part() {
     let (folder, sink) = output();
     let mut task = start(&sink);
     task.write([1]).unwrap();

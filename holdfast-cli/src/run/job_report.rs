@@ -183,3 +183,56 @@ pub(super) fn waits_for(report: &JobReport) -> String {
         (state, _) => format!("the job is {state}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use runtime_core::alignment::AlignmentReport;
+    use runtime_core::coordinator::TaskId;
+    use runtime_core::task::SnapshotReport;
+
+    use super::*;
+
+    #[test]
+    fn each_figure_of_a_subtask_is_told_in_its_own_place() {
+        let record = SubtaskRecord {
+            task: TaskId::new(1, 2),
+            vertex: "count".into(),
+            cost: SnapshotReport {
+                alignment: AlignmentReport {
+                    duration_ns: 1,
+                    bytes: 2,
+                    start_delay_ms: 3,
+                    persisted_bytes: 4,
+                },
+                sync_ns: 5,
+                async_ns: 6,
+            },
+            total_bytes: 7,
+            new_bytes: 8,
+        };
+        let SubtaskCost {
+            subtask,
+            operators,
+            start_delay_ms,
+            alignment_ns,
+            alignment_bytes,
+            persisted_bytes,
+            sync_ns,
+            async_ns,
+            total_bytes,
+            new_bytes,
+        } = cost(&record);
+        assert_eq!((subtask.as_str(), operators.as_str()), ("1.2", "count"));
+        let told = [
+            alignment_ns,
+            alignment_bytes,
+            start_delay_ms,
+            persisted_bytes,
+            sync_ns,
+            async_ns,
+            total_bytes,
+            new_bytes,
+        ];
+        assert_eq!(told, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+}

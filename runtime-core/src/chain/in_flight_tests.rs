@@ -312,6 +312,90 @@ fn records_come_back_in_order_with_their_times() {
     assert_eq!(back, expected);
 }
 
+fn key_of(record: &(u64, String)) -> &u64 {
+    &record.0
+}
+
+/// The codec of two keyed inputs, one of which has its keys in the records.
+fn two_sided() -> SharedCodec<Keyed<u64, Side<(u64, String), u64>>> {
+    let sides: SharedCodec<Side<(u64, String), u64>> = Arc::new(SidesCodec {
+        first: Arc::new(RecordCodec::compact()),
+        second: Arc::new(RecordCodec::compact()),
+    });
+    let first = KeySelector::Held(Arc::new(key_of));
+    let second = KeySelector::Made(Arc::new(|number: &u64| *number));
+    let max = MaxParallelism::new(128).unwrap();
+    Arc::new(KeyedCodec::new(
+        sides,
+        KeySelector::of_sides(first, second),
+        max,
+    ))
+}
+
+#[test]
+fn k_649_records_of_two_inputs_come_back_each_from_its_own_with_its_key() {
+    let codec = two_sided();
+    let max = MaxParallelism::new(128).unwrap();
+    let keyed = |key: u64, value| Keyed {
+        key: Some(key),
+        hash: KeyHash::of(&key, HashId::default(), max),
+        value,
+    };
+    // Both inputs have records of one key.
+    let sent = [
+        (5, keyed(7, Side::First((7, "seven".to_owned())))),
+        (6, keyed(7, Side::Second(7))),
+        (i64::MIN, keyed(8, Side::Second(8))),
+        (9, keyed(7, Side::First((7, String::new())))),
+    ];
+    let mut recorded = recorded(&[]);
+    recorded.header = header(&[codec.fingerprint()]);
+    for (time, value) in &sent {
+        let (value, time) = (value.clone(), *time);
+        recorded.push(0, &Timed { value, time }, codec.as_ref());
+    }
+    assert_eq!(recorded.partitions.len(), 0, "each has a key group");
+    let groups: Vec<_> = recorded.groups.keys().copied().collect();
+    let mut expected: Vec<_> = sent.iter().map(|(_, sent)| sent.hash.group()).collect();
+    expected.sort();
+    expected.dedup();
+    assert_eq!((groups.len(), &groups), (2, &expected));
+    for (group, bytes) in &recorded.groups {
+        let mut port = Port::new(Vec::new(), 0).persisted(0, Some(two_sided()));
+        decode(bytes, &mut [&mut port]).unwrap();
+        let back: Vec<_> = port.take_recovered().map(|r| (r.time, r.value)).collect();
+        let of_group = |(_, sent): &&(i64, Keyed<u64, _>)| sent.hash.group() == *group;
+        let expected: Vec<_> = sent.iter().filter(of_group).cloned().collect();
+        assert_eq!(back, expected);
+    }
+}
+
+#[test]
+fn two_inputs_are_told_from_one_and_from_those_the_other_way_round() {
+    fn sides<A: StateType + Record, B: StateType + Record>() -> SidesCodec<A, B> {
+        SidesCodec {
+            first: Arc::new(RecordCodec::compact()),
+            second: Arc::new(RecordCodec::compact()),
+        }
+    }
+    let one = RecordCodec::<String>::compact().fingerprint;
+    let fingerprints = [
+        one,
+        RecordCodec::<u64>::compact().fingerprint,
+        sides::<String, u64>().fingerprint(),
+        sides::<u64, String>().fingerprint(),
+        sides::<String, String>().fingerprint(),
+        sides::<u64, u64>().fingerprint(),
+    ];
+    let different: std::collections::BTreeSet<_> = fingerprints.into_iter().collect();
+    assert_eq!(different.len(), fingerprints.len());
+    let codec = sides::<String, u64>();
+    for damaged in [&[2, 0][..], &[]] {
+        let refused = codec.decode(&mut &damaged[..]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{damaged:?}");
+    }
+}
+
 #[test]
 fn records_of_another_type_are_refused_before_one_is_decoded() {
     let bytes = encoded(&[(5, "a")]);

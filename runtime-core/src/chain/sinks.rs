@@ -377,3 +377,7 @@ impl<O: Operator> Stage for OperatorStage<O> {
         self.operator.finish(&mut self.states, out)
     }
 }
+
+#[cfg(test)]
+#[path = "sinks_tests.rs"]
+mod tests;

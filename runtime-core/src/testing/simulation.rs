@@ -27,6 +27,8 @@ pub struct SimulationReport {
     pub cancels: u32,
     /// Attempts that were stopped with a savepoint or with a last checkpoint.
     pub stops: u32,
+    /// How often somebody asked for a stop that drains, whatever came of it.
+    pub drains: u32,
     /// Failures of operators, sources and sinks.
     pub failures: u32,
     /// Attempts that failed, since the restart strategy gave up or nothing could be read at their start.
@@ -214,7 +216,7 @@ impl Simulation {
         loop {
             let steps = attempt.process.steps();
             if attempt.fate.is_some_and(|(_, at)| at == steps) {
-                match self.meet_fate(attempt) {
+                match self.meet_fate(attempt, report) {
                     Some(ended) => return Ok(ended),
                     None => attempt.fate = self.later_death(steps),
                 }
@@ -308,7 +310,7 @@ impl Simulation {
     }
 
     /// Returns how the attempt ended, if it did at once.
-    fn meet_fate(&mut self, attempt: &mut Attempt) -> Option<Ended> {
+    fn meet_fate(&mut self, attempt: &mut Attempt, report: &mut SimulationReport) -> Option<Ended> {
         let (fate, _) = attempt.fate.take()?;
         let control = attempt.process.control();
         match fate {
@@ -323,7 +325,11 @@ impl Simulation {
             Fate::IsStoppedWithSavepoint => {
                 self.left.stops -= 1;
                 let format = self.format();
-                attempt.answer = Some(control.stop_with_savepoint(false, None, format));
+                // No choice is made where there is none, so that seeds stay what they were.
+                let drains = self.trouble.drains;
+                let drain = drains > 0 && self.random.per_mille(drains);
+                report.drains += u32::from(drain);
+                attempt.answer = Some(control.stop_with_savepoint(drain, None, format));
             }
             Fate::IsStoppedWithCheckpoint => {
                 self.left.stops -= 1;
@@ -382,6 +388,7 @@ impl Default for SimulationReport {
             thaws: 0,
             cancels: 0,
             stops: 0,
+            drains: 0,
             failures: 0,
             failed: 0,
             faults: 0,

@@ -11,6 +11,9 @@ pub struct Trouble {
     pub cancels: u32,
     /// How often somebody stops it, at most, with a savepoint or with a last checkpoint; it is started anew from there.
     pub stops: u32,
+    /// In how many of a thousand stops with a savepoint the job is drained: its sources end their input first, so windows and timers
+    /// fire with what they have, and again for what comes after the start anew.
+    pub drains: u32,
     /// How often an operator, a source or a sink fails, at most: it returns an error or panics, at a record, a snapshot, a commit or
     /// wherever else code of the user's runs. The restart strategy of the settings answers; where it gives up, the process is
     /// succeeded by another.
@@ -39,6 +42,7 @@ impl Trouble {
             thaws: 0,
             cancels: 0,
             stops: 0,
+            drains: 0,
             failures: 0,
             steps: 0,
             max_parallelism: 1,
@@ -48,7 +52,7 @@ impl Trouble {
         }
     }
 
-    /// A bit of everything.
+    /// A bit of everything, but drains: what they leave depends on the moment, where event time plays a part.
     #[must_use]
     pub fn some() -> Self {
         Self {
@@ -56,6 +60,7 @@ impl Trouble {
             thaws: 1,
             cancels: 1,
             stops: 2,
+            drains: 0,
             failures: 3,
             steps: 4_000,
             max_parallelism: 3,
