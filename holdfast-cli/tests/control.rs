@@ -352,7 +352,7 @@ fn a_runtime_folder_that_is_not_there_leaves_the_one_for_temporary_files() {
         command
     };
     let arguments = [
-        &["run", "flights", "--events", "--rate", "1500"],
+        &["run", "flights", "--events", "--rate", "300"],
         &place.arguments()[..],
     ];
     let mut worker = Worker::spawn(&mut with(&arguments.concat()));
