@@ -32,6 +32,9 @@ mod states;
 mod timer_changes;
 mod timers;
 mod token;
+mod total;
+#[cfg(test)]
+mod total_tests;
 mod view;
 
 pub(crate) use kind::{AggregatingExtra, ReducingExtra, ValueExtra};
