@@ -2,7 +2,7 @@ use checkpoint_storage::{CheckpointMetadata, OperatorMetadata, SubtaskMetadata};
 use managed_state::format::CANONICAL;
 use state_api::{KeyedHandle, Result, SnapshotKind};
 
-use crate::copy_state::Copier;
+use crate::copy_state::{alone, bring_over, with_keyed};
 use crate::source::{CheckpointSource, place};
 use crate::target::NewCheckpoint;
 
@@ -19,21 +19,20 @@ pub async fn convert(
         .toolbox
         .progress
         .begin("convert", metadata.total_bytes());
-    let mut copier = Copier::new(source, &target);
     metadata.operators.clear();
     for operator in &source.metadata().operators {
         let mut subtasks = Vec::with_capacity(operator.subtasks.len());
         for subtask in &operator.subtasks {
-            let converted = subtask_of(source, &target, &mut copier, operator, subtask).await;
+            let converted = subtask_of(source, &target, operator, subtask).await;
             subtasks.push(converted.map_err(|e| place(e, operator, subtask))?);
         }
         metadata.operators.push(OperatorMetadata {
             subtasks,
-            coordinator: copier.coordinator(operator).await?,
             ..operator.clone()
         });
     }
     metadata.kind = SnapshotKind::CanonicalSavepoint;
+    bring_over(source, &target, &mut metadata).await?;
     target.complete(&mut metadata).await?;
     Ok(metadata)
 }
@@ -41,13 +40,12 @@ pub async fn convert(
 async fn subtask_of(
     source: &CheckpointSource,
     target: &NewCheckpoint,
-    copier: &mut Copier<'_>,
     operator: &OperatorMetadata,
     subtask: &SubtaskMetadata,
 ) -> Result<SubtaskMetadata> {
     let handles = &subtask.snapshot.managed_keyed;
     if handles.iter().all(|handle| handle.format() == CANONICAL) {
-        return copier.subtask(subtask).await;
+        return Ok(alone(subtask));
     }
     let part = source
         .open_part(
@@ -58,9 +56,5 @@ async fn subtask_of(
         )
         .await?;
     let keyed = part.handles.iter().cloned().map(KeyedHandle::KeyGroups);
-    let snapshot = copier.around(&subtask.snapshot, keyed.collect()).await?;
-    Ok(SubtaskMetadata {
-        snapshot: snapshot.into(),
-        ..subtask.clone()
-    })
+    Ok(with_keyed(subtask, keyed.collect()))
 }

@@ -1,142 +1,115 @@
 //! State that goes into a new checkpoint as it is.
 use std::collections::HashMap;
 
-use checkpoint_storage::{OperatorMetadata, SubtaskMetadata};
+use checkpoint_storage::{CheckpointMetadata, ObjectUse, SubtaskMetadata};
+use futures_util::StreamExt;
+use futures_util::stream;
 use state_api::{
-    IncrementalHandle, KeyGroupsHandle, KeyedHandle, NamedHandle, ObjectHandle, OperatorSnapshot,
-    OperatorStateHandle, Result, Scope, StateHandle,
+    Error, IncrementalHandle, KeyedHandle, ObjectHandle, OperatorSnapshot, Result, Scope,
+    StateHandle,
 };
 
 use crate::source::CheckpointSource;
 use crate::target::NewCheckpoint;
 
-/// Copies bytes from one checkpoint to another, each object once.
-pub(crate) struct Copier<'a> {
-    source: &'a CheckpointSource,
-    target: &'a NewCheckpoint,
-    /// Objects that several handles point at, and where they are now.
-    done: HashMap<ObjectHandle, StateHandle>,
+/// Copies that are made ready at once, though fewer run.
+const AT_HAND: usize = 512;
+
+/// Returns a subtask as it is, native formats included, with nothing that is shared with other checkpoints.
+pub(crate) fn alone(subtask: &SubtaskMetadata) -> SubtaskMetadata {
+    let keyed = subtask.snapshot.managed_keyed.iter().map(keyed_alone);
+    with_keyed(subtask, keyed.collect())
 }
 
-impl<'a> Copier<'a> {
-    pub(crate) fn new(source: &'a CheckpointSource, target: &'a NewCheckpoint) -> Self {
-        Self {
-            source,
-            target,
-            done: HashMap::new(),
+/// Returns a subtask with other managed keyed state.
+pub(crate) fn with_keyed(
+    subtask: &SubtaskMetadata,
+    managed_keyed: Vec<KeyedHandle>,
+) -> SubtaskMetadata {
+    let mut snapshot = OperatorSnapshot::clone(&subtask.snapshot);
+    snapshot.managed_keyed = managed_keyed;
+    SubtaskMetadata {
+        snapshot: snapshot.into(),
+        ..subtask.clone()
+    }
+}
+
+fn keyed_alone(handle: &KeyedHandle) -> KeyedHandle {
+    match handle {
+        KeyedHandle::KeyGroups(_) => handle.clone(),
+        KeyedHandle::Incremental(files) => {
+            // The order of the files is kept.
+            let private: Vec<_> = files.private.iter().chain(&files.shared).cloned().collect();
+            KeyedHandle::Incremental(IncrementalHandle {
+                new_bytes: private.iter().map(|file| file.bytes.len()).sum(),
+                private,
+                shared: Vec::new(),
+                ..files.clone()
+            })
         }
     }
+}
 
-    /// Copies bytes, their digest checked.
-    pub(crate) async fn bytes(&mut self, handle: &StateHandle) -> Result<StateHandle> {
-        let StateHandle::Object(object) = handle else {
-            return Ok(handle.clone());
-        };
-        if let Some(copy) = self.done.get(object) {
-            return Ok(copy.clone());
-        }
-        let storage = self.source.storage();
-        let id = self.source.metadata().checkpoint;
-        let mut stream = self.target.storage().create(id, Scope::Exclusive);
-        let mut reader = storage.open(object).await?;
-        while let Some(bytes) = reader.next().await? {
-            stream.write(bytes).await?;
-        }
-        let copy = stream.finish().await?;
-        let copy = copy.unwrap_or_else(|| StateHandle::Inline(bytes::Bytes::new()));
-        self.done.insert(object.clone(), copy.clone());
-        Ok(copy)
+/// Copies every object that new metadata still has from the checkpoint it was made of, each once and several at a time, their
+/// digests checked.
+///
+/// # Errors
+/// `Corrupt`, naming object, operator and subtask; those of the stores.
+pub(crate) async fn bring_over(
+    source: &CheckpointSource,
+    target: &NewCheckpoint,
+    metadata: &mut CheckpointMetadata,
+) -> Result<()> {
+    let mut known: HashMap<&ObjectHandle, ObjectUse<'_>> = HashMap::new();
+    for used in source.metadata().objects() {
+        known.entry(used.object).or_insert(used);
     }
-
-    pub(crate) async fn keyed(&mut self, handle: &KeyedHandle) -> Result<KeyedHandle> {
-        Ok(match handle {
-            KeyedHandle::KeyGroups(groups) => KeyedHandle::KeyGroups(self.groups(groups).await?),
-            KeyedHandle::Incremental(files) => {
-                let (mut private, mut new_bytes) = (Vec::new(), 0);
-                // Nothing is shared with other checkpoints any more; the order of the files is kept.
-                for file in files.private.iter().chain(&files.shared) {
-                    let bytes = self.bytes(&file.bytes).await?;
-                    new_bytes += bytes.len();
-                    private.push(NamedHandle {
-                        name: file.name.clone(),
-                        bytes,
-                    });
-                }
-                KeyedHandle::Incremental(IncrementalHandle {
-                    private,
-                    shared: Vec::new(),
-                    new_bytes,
-                    ..files.clone()
-                })
-            }
-        })
+    // What was written anew is not among them.
+    let wanted: Vec<ObjectUse<'_>> = metadata
+        .objects()
+        .filter_map(|used| known.remove(used.object))
+        .collect();
+    drop(known);
+    let mut copies: HashMap<&ObjectHandle, StateHandle> = HashMap::with_capacity(wanted.len());
+    for some in wanted.chunks(AT_HAND) {
+        // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
+        let copying: Vec<_> = some
+            .iter()
+            .map(|used| async move { (used, copied(source, target, used.object).await) })
+            .collect();
+        let mut copying = stream::iter(copying).buffer_unordered(source.toolbox.concurrency.max(1));
+        while let Some((used, copy)) = copying.next().await {
+            copies.insert(used.object, copy.map_err(|e| place(e, used))?);
+        }
     }
-
-    async fn groups(&mut self, handle: &KeyGroupsHandle) -> Result<KeyGroupsHandle> {
-        let bytes = self.bytes(&handle.bytes).await?;
-        Ok(KeyGroupsHandle {
-            bytes,
-            ..handle.clone()
-        })
+    for part in metadata.parts_mut() {
+        if let Some(copy) = part.object().and_then(|object| copies.get(object)) {
+            *part = copy.clone();
+        }
     }
+    Ok(())
+}
 
-    async fn operator(&mut self, handle: &OperatorStateHandle) -> Result<OperatorStateHandle> {
-        let bytes = self.bytes(&handle.bytes).await?;
-        Ok(OperatorStateHandle {
-            bytes,
-            ..handle.clone()
-        })
+async fn copied(
+    source: &CheckpointSource,
+    target: &NewCheckpoint,
+    object: &ObjectHandle,
+) -> Result<StateHandle> {
+    let id = source.metadata().checkpoint;
+    let mut stream = target.storage().create(id, Scope::Exclusive);
+    let mut reader = source.storage().open(object).await?;
+    while let Some(bytes) = reader.next().await? {
+        stream.write(bytes).await?;
     }
+    let copy = stream.finish().await?;
+    Ok(copy.unwrap_or_else(|| StateHandle::Inline(bytes::Bytes::new())))
+}
 
-    /// Copies everything of a subtask but its managed keyed state, for which there is something else.
-    pub(crate) async fn around(
-        &mut self,
-        snapshot: &OperatorSnapshot,
-        managed_keyed: Vec<KeyedHandle>,
-    ) -> Result<OperatorSnapshot> {
-        let mut copy = OperatorSnapshot {
-            managed_keyed,
-            ..OperatorSnapshot::default()
-        };
-        for handle in &snapshot.raw_keyed {
-            copy.raw_keyed.push(self.groups(handle).await?);
-        }
-        for handle in &snapshot.managed_operator {
-            copy.managed_operator.push(self.operator(handle).await?);
-        }
-        for handle in &snapshot.raw_operator {
-            copy.raw_operator.push(self.operator(handle).await?);
-        }
-        for handle in &snapshot.in_flight_keyed {
-            copy.in_flight_keyed.push(self.groups(handle).await?);
-        }
-        for handle in &snapshot.in_flight {
-            copy.in_flight.push(self.operator(handle).await?);
-        }
-        Ok(copy)
-    }
-
-    /// Copies a subtask as it is, native formats included.
-    pub(crate) async fn subtask(&mut self, subtask: &SubtaskMetadata) -> Result<SubtaskMetadata> {
-        let mut keyed = Vec::new();
-        for handle in &subtask.snapshot.managed_keyed {
-            keyed.push(self.keyed(handle).await?);
-        }
-        let snapshot = self.around(&subtask.snapshot, keyed).await?;
-        Ok(SubtaskMetadata {
-            snapshot: snapshot.into(),
-            ..subtask.clone()
-        })
-    }
-
-    /// Copies what the coordinator of an operator saved.
-    pub(crate) async fn coordinator(
-        &mut self,
-        operator: &OperatorMetadata,
-    ) -> Result<Option<StateHandle>> {
-        match &operator.coordinator {
-            None => Ok(None),
-            Some(bytes) => self.bytes(bytes).await.map(Some),
-        }
+/// Says in an error whose object it is about.
+fn place(error: Error, used: &ObjectUse<'_>) -> Error {
+    let error = error.with("operator", used.operator);
+    match used.subtask {
+        Some(subtask) => error.with("subtask", subtask),
+        None => error,
     }
 }

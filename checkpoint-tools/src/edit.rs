@@ -3,13 +3,13 @@ use std::collections::{HashMap, HashSet};
 use checkpoint_storage::{CheckpointMetadata, OperatorMetadata};
 use state_api::{Error, KeyedHandle, OperatorStateMode, OperatorUid, Result, SnapshotKind};
 
-use crate::copy_state::Copier;
+use crate::copy_state::{alone, bring_over};
 use crate::edit_keyed::KeyedEdit;
 use crate::edit_own::OwnEdit;
 use crate::find::{not_found, states_of};
 use crate::rescale::with_streams;
 use crate::rows::Row;
-use crate::source::{CheckpointSource, place};
+use crate::source::CheckpointSource;
 use crate::target::NewCheckpoint;
 
 /// What is changed in a checkpoint, but for single entries, which are rows of an [`Editing`].
@@ -196,13 +196,10 @@ impl Editing<'_> {
         let progress = &source.toolbox.progress;
         progress.begin("edit", metadata.total_bytes());
         metadata.operators.clear();
-        let mut copier = Copier::new(source, &target);
         let edits = self.operators.into_iter();
         for (operator, edit) in source.metadata().operators.iter().zip(edits) {
             let uid = operator.uid.as_str();
-            let edited = edit
-                .operator(operator, source, &target, &mut copier, &mut report)
-                .await;
+            let edited = edit.operator(operator, source, &target, &mut report).await;
             let mut edited = edited.map_err(|e| match e.context("operator") {
                 Some(_) => e,
                 None => e.with("operator", uid),
@@ -227,6 +224,7 @@ impl Editing<'_> {
             SnapshotKind::NativeSavepoint
         };
         metadata.operators.sort_by(|a, b| a.uid.cmp(&b.uid));
+        bring_over(source, &target, &mut metadata).await?;
         target.complete(&mut metadata).await?;
         Ok((metadata, report))
     }
@@ -238,11 +236,9 @@ impl OperatorEdit {
         operator: &OperatorMetadata,
         source: &CheckpointSource,
         target: &NewCheckpoint,
-        copier: &mut Copier<'_>,
         report: &mut EditReport,
     ) -> Result<OperatorMetadata> {
         let mut edited = operator.clone();
-        edited.coordinator = copier.coordinator(operator).await?;
         let own = self
             .own
             .rewrite(operator, &self.dropped, source, target, report)
@@ -263,22 +259,16 @@ impl OperatorEdit {
         if some_go && keyed.all(|s| goes(&s.meta.name)) {
             // Nothing is read: that it is damaged may be why it goes.
             report.dropped.extend(counted(operator));
-            edited.subtasks = with_streams(copier, &copied, Vec::new()).await?;
+            edited.subtasks = with_streams(&copied, Vec::new());
         } else if some_go || self.keyed.is_some() {
             let edit = match self.keyed {
                 Some(edit) => edit,
                 None => KeyedEdit::new(source, operator)?,
             };
             let streams = edit.rewrite(&self.dropped, source, operator, target, report);
-            edited.subtasks = with_streams(copier, &copied, streams.await?).await?;
+            edited.subtasks = with_streams(&copied, streams.await?);
         } else {
-            edited.subtasks.clear();
-            for subtask in &copied.subtasks {
-                let copy = copier.subtask(subtask).await;
-                edited
-                    .subtasks
-                    .push(copy.map_err(|e| place(e, operator, subtask))?);
-            }
+            edited.subtasks = copied.subtasks.iter().map(alone).collect();
         }
         for (old, handles) in operator.subtasks.iter().zip(own) {
             let subtask = edited.subtasks.iter_mut().find(|s| s.index == old.index);

@@ -4,7 +4,7 @@ use state_api::{
     SnapshotKind, StateMeta,
 };
 
-use crate::copy_state::Copier;
+use crate::copy_state::{bring_over, with_keyed};
 use crate::find::states_of;
 use crate::keyed::StoredEntry;
 use crate::repartition::{Repartition, key_text};
@@ -47,14 +47,13 @@ pub async fn rescale(
         .progress
         .begin("rescale", metadata.total_bytes());
     metadata.operators.clear();
-    let (mut copier, mut report) = (Copier::new(source, &target), Vec::new());
+    let mut report = Vec::new();
     for operator in &source.metadata().operators {
         let is_keyed = |subtask: &SubtaskMetadata| !subtask.snapshot.managed_keyed.is_empty();
         let mut changed = operator.clone();
         if operator.parallelism <= now.get() {
             changed.max_parallelism = now;
         }
-        changed.coordinator = copier.coordinator(operator).await?;
         let mut streams = Vec::new();
         if operator.subtasks.iter().any(is_keyed) {
             let (handles, entries) = keyed(source, &target, operator, now).await?;
@@ -66,20 +65,20 @@ pub async fn rescale(
                 entries,
             });
         }
-        changed.subtasks = with_streams(&mut copier, operator, streams).await?;
+        changed.subtasks = with_streams(operator, streams);
         metadata.operators.push(changed);
     }
     metadata.kind = SnapshotKind::CanonicalSavepoint;
+    bring_over(source, &target, &mut metadata).await?;
     target.complete(&mut metadata).await?;
     Ok((metadata, report))
 }
 
-/// Copies the subtasks of an operator around new keyed streams, by index.
-pub(crate) async fn with_streams(
-    copier: &mut Copier<'_>,
+/// Returns the subtasks of an operator around new keyed streams, by index.
+pub(crate) fn with_streams(
     operator: &OperatorMetadata,
     streams: Vec<Option<KeyGroupsHandle>>,
-) -> Result<Vec<SubtaskMetadata>> {
+) -> Vec<SubtaskMetadata> {
     let mut subtasks = Vec::new();
     let mut streams = streams.into_iter();
     for index in 0..operator.parallelism {
@@ -91,13 +90,7 @@ pub(crate) async fn with_streams(
             .into_iter()
             .collect();
         match old {
-            Some(old) => {
-                let copied = copier.around(&old.snapshot, keyed).await;
-                subtasks.push(SubtaskMetadata {
-                    snapshot: copied.map_err(|e| place(e, operator, old))?.into(),
-                    ..old.clone()
-                });
-            }
+            Some(old) => subtasks.push(with_keyed(old, keyed)),
             None if keyed.is_empty() => {}
             None => subtasks.push(SubtaskMetadata::new(
                 index,
@@ -108,7 +101,7 @@ pub(crate) async fn with_streams(
             )),
         }
     }
-    Ok(subtasks)
+    subtasks
 }
 
 fn check(operator: &OperatorMetadata, now: MaxParallelism) -> Result<()> {

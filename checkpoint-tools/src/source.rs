@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use checkpoint_storage::{
-    CheckpointMetadata, METADATA_NAME, OperatorMetadata, StoreRoot, StoredCheckpoint,
+    CheckpointMetadata, CopyOptions, METADATA_NAME, OperatorMetadata, StoreRoot, StoredCheckpoint,
     SubtaskMetadata, TokioExecutor,
 };
 use state_api::{
@@ -31,6 +31,8 @@ pub struct Toolbox {
     pub clock: Arc<dyn Clock>,
     /// Hears how far the work has come.
     pub progress: Arc<dyn Progress>,
+    /// Objects that are copied as they are at once, at least one; each takes some MiB of memory.
+    pub concurrency: usize,
 }
 
 impl Toolbox {
@@ -43,6 +45,7 @@ impl Toolbox {
             formats: Formats::new(),
             clock: Arc::new(SystemClock),
             progress: Arc::new(Silent),
+            concurrency: CopyOptions::default().concurrency,
         }
     }
 

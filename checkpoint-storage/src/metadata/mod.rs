@@ -315,7 +315,7 @@ impl CheckpointMetadata {
     }
 
     /// Returns everything that state is in, to be changed.
-    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut StateHandle> + '_ {
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut StateHandle> + '_ {
         self.operators.iter_mut().flat_map(|operator| {
             let subtasks = operator
                 .subtasks

@@ -53,9 +53,10 @@ impl<K: StateKey, N: StateKey> Bound<'_, K, N> {
         let Some(place) = self.states.cx.place(self.hash.group()) else {
             return Err(misrouted(self.hash.group()));
         };
-        let limit = self.states.memory_limit();
+        let limit = self.states.cx.memory_limit;
         match &mut self.states.slots {
             Slots::Live(live) => {
+                let limit = limit.map(|limit| live.measured_limit(limit, index, place));
                 let Some(entry) = live.slots.get_mut(index) else {
                     return Err(wrong_type());
                 };

@@ -30,8 +30,8 @@ pub(crate) trait LiveSlot<K>: Any {
     /// Merges layers of snapshots that are gone; returns whether more is left.
     fn maintain(&mut self, budget: usize) -> bool;
 
-    /// Looks for expired entries as each record does.
-    fn sweep_for_record(&mut self);
+    /// Looks for expired entries as each record does; returns whether it did.
+    fn sweep_for_record(&mut self) -> bool;
 
     /// Returns whether all entries are likely to be in the processor's nearer caches, or can't be looked for ahead.
     fn is_near(&self) -> bool;
@@ -43,6 +43,17 @@ pub(crate) trait LiveSlot<K>: Any {
 
     fn entries(&self) -> u64;
     fn bytes(&self) -> usize;
+
+    /// Learns that entries of a key group are about to change.
+    fn expect_change(&mut self, group: usize);
+
+    /// Returns the bytes, which it keeps to tell sooner the next time.
+    fn settle(&mut self) -> usize;
+
+    /// Adds the bytes up, whatever is kept of them.
+    #[cfg(test)]
+    fn count_bytes(&self) -> usize;
+
     fn overlay_bytes(&self) -> usize;
     fn confirm(&mut self, id: u64);
 
@@ -119,6 +130,8 @@ pub(crate) struct SlotContext {
     pub(crate) seed: u64,
     pub(crate) overlay_ratio: f64,
     pub(crate) captures_changes: bool,
+    /// Whether tables keep a running total of their bytes.
+    pub(crate) counts_bytes: bool,
 }
 
 impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
@@ -145,6 +158,9 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> TableSlot<K, N, F, X> {
             if !F::HAS_PARTS {
                 table = table.with_whole_groups();
             }
+        }
+        if cx.counts_bytes {
+            table = table.with_running_total();
         }
         table.set_overlay_limit(OverlayLimit {
             fraction: cx.overlay_ratio,
@@ -233,6 +249,7 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
             let entries = usize::try_from(section.entries).unwrap_or(most);
             self.table.reserve(group, entries.min(most));
         }
+        self.table.expect_any_change();
         let (form, table) = (&self.form, &mut self.table);
         let mut entries = section.entries();
         while let Some((mut composite, value)) = entries.next()? {
@@ -266,15 +283,13 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
         self.table.maintain(budget)
     }
 
-    fn sweep_for_record(&mut self) {
-        if self
-            .expiry
-            .config()
-            .and_then(|ttl| ttl.incremental_cleanup())
-            .is_some_and(|c| c.per_record)
-        {
+    fn sweep_for_record(&mut self) -> bool {
+        let cleanup = (self.expiry.config()).and_then(|ttl| ttl.incremental_cleanup());
+        let sweeps = cleanup.is_some_and(|cleanup| cleanup.per_record);
+        if sweeps {
             self.sweep();
         }
+        sweeps
     }
 
     fn is_near(&self) -> bool {
@@ -294,6 +309,19 @@ impl<K: StateKey, N: StateKey, F: Form, X: 'static> LiveSlot<K> for TableSlot<K,
 
     fn bytes(&self) -> usize {
         self.table.bytes()
+    }
+
+    fn expect_change(&mut self, group: usize) {
+        self.table.expect_change(group);
+    }
+
+    fn settle(&mut self) -> usize {
+        self.table.settle()
+    }
+
+    #[cfg(test)]
+    fn count_bytes(&self) -> usize {
+        self.table.count_bytes()
     }
 
     fn overlay_bytes(&self) -> usize {

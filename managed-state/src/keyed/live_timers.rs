@@ -203,7 +203,9 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
         false
     }
 
-    fn sweep_for_record(&mut self) {}
+    fn sweep_for_record(&mut self) -> bool {
+        false
+    }
 
     fn is_near(&self) -> bool {
         true
@@ -220,6 +222,17 @@ impl<K: StateKey> LiveSlot<K> for LiveTimers {
     fn bytes(&self) -> usize {
         let remembered = self.changes.as_ref().map_or(0, |changes| changes.len());
         self.bytes + remembered * size_of::<Timer>()
+    }
+
+    fn expect_change(&mut self, _group: usize) {}
+
+    fn settle(&mut self) -> usize {
+        LiveSlot::<K>::bytes(self)
+    }
+
+    #[cfg(test)]
+    fn count_bytes(&self) -> usize {
+        LiveSlot::<K>::bytes(self)
     }
 
     fn overlay_bytes(&self) -> usize {

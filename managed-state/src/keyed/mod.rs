@@ -33,6 +33,9 @@ mod timed_restore;
 mod timer_changes;
 mod timers;
 mod token;
+mod total;
+#[cfg(test)]
+mod total_tests;
 mod view;
 
 pub(crate) use kind::{AggregatingExtra, ReducingExtra, ValueExtra};

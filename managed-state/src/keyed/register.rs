@@ -214,6 +214,7 @@ impl<K: StateKey> KeyedStates<K> {
                     seed: self.cx.seed,
                     overlay_ratio: self.cx.overlay_ratio,
                     captures_changes: slots.strategy.captures_changes(),
+                    counts_bytes: slots.total.is_some(),
                 };
                 let mut slot = live(&cx, meta.clone(), expiry, extra, options.ttl.is_some());
                 if let Some(restored) = slots.unregistered.get(&options.name) {
@@ -234,7 +235,11 @@ impl<K: StateKey> KeyedStates<K> {
                     timed: options.ttl.is_some(),
                     slot,
                 });
-                slots.slots.len() - 1
+                let index = slots.slots.len() - 1;
+                if let Some(total) = &mut slots.total {
+                    total.expect_change(index);
+                }
+                index
             }
             Slots::Bytes(bytes) => {
                 let make = |place: Option<CachePlace>| {

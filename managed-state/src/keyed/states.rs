@@ -17,6 +17,7 @@ use super::live_timers::LiveTimers;
 use super::restored::{Loader, RestoredStates};
 use super::timed_restore::TimedRestore;
 use super::token::Slot;
+use super::total::Total;
 
 /// Numbers the sets of states of a process, so that a token can't be used with another operator's states.
 static OWNERS: AtomicU32 = AtomicU32::new(0);
@@ -50,6 +51,8 @@ pub(crate) struct LiveSlots<K> {
     pub(crate) latest: Option<u64>,
     /// Savepoints whose changes are still kept apart, though nothing will be based on them.
     pub(crate) savepoints: Vec<u64>,
+    /// The bytes of all tables, if there is a limit for them.
+    pub(crate) total: Option<Total>,
 }
 
 /// A live table, and whether its values have timestamps: known without asking the table.
@@ -81,6 +84,7 @@ impl<K: StateKey> KeyedStates<K> {
                 unregistered: RestoredStates::new(),
                 latest: None,
                 savepoints: Vec::new(),
+                total: cx.memory_limit.map(|_| Total::default()),
             }),
             KeyedBackend::Bytes(store) => Slots::Bytes(ByteSlots::new(store, &cx)),
         };
@@ -202,6 +206,7 @@ impl<K: StateKey> KeyedStates<K> {
     ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
         match &mut self.slots {
             Slots::Live(live) => {
+                live.expect_any_change();
                 live.latest = Some(request.checkpoint.0);
                 if request.kind.is_savepoint() {
                     live.savepoints.push(request.checkpoint.0);
@@ -227,6 +232,7 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         match &mut self.slots {
             Slots::Live(live) => {
+                live.expect_any_change();
                 live.strategy.checkpoint_completed(checkpoint)?;
                 live.forget_changes();
                 live.join_changes(None);
@@ -246,6 +252,7 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
         match &mut self.slots {
             Slots::Live(live) => {
+                live.expect_any_change();
                 live.strategy.checkpoint_aborted(checkpoint)?;
                 live.forget_changes();
                 live.join_changes(Some(checkpoint.0));
@@ -264,6 +271,7 @@ impl<K: StateKey> KeyedStates<K> {
     pub fn maintain(&mut self, budget: usize) -> bool {
         match &mut self.slots {
             Slots::Live(live) => {
+                live.expect_any_change();
                 let mut more = false;
                 for entry in &mut live.slots {
                     more |= entry.slot.maintain(budget);
@@ -277,9 +285,13 @@ impl<K: StateKey> KeyedStates<K> {
     /// Lets states with such a clean-up look for expired entries, once per record.
     pub fn sweep_for_record(&mut self) {
         if let Slots::Live(live) = &mut self.slots {
-            live.slots
-                .iter_mut()
-                .for_each(|entry| entry.slot.sweep_for_record());
+            for (index, entry) in live.slots.iter_mut().enumerate() {
+                if entry.slot.sweep_for_record()
+                    && let Some(total) = &mut live.total
+                {
+                    total.expect_change(index);
+                }
+            }
         }
     }
 
@@ -333,19 +345,6 @@ impl<K: StateKey> KeyedStates<K> {
             Slots::Bytes(bytes) => bytes.entries(index),
         }
     }
-
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn memory_limit(&self) -> Option<MemoryLimit> {
-        self.cx.memory_limit.map(|limit| self.measured_limit(limit))
-    }
-
-    #[cold]
-    fn measured_limit(&self, limit: usize) -> MemoryLimit {
-        MemoryLimit {
-            limit,
-            used: self.memory().total,
-        }
-    }
 }
 
 /// Returns the position of a token's state.
@@ -379,6 +378,36 @@ impl<K: StateKey> LiveSlots<K> {
         slot.downcast_mut()
     }
 
+    /// Returns what limits the growth of a table that is about to be reached in a key group, whether or not it changes.
+    #[cold]
+    pub(crate) fn measured_limit(
+        &mut self,
+        limit: usize,
+        index: usize,
+        group: usize,
+    ) -> MemoryLimit {
+        let Self { slots, total, .. } = self;
+        let used = match total {
+            Some(total) => {
+                let used = total.settle(slots);
+                if let Some(entry) = slots.get_mut(index) {
+                    entry.slot.expect_change(group);
+                    total.expect_change(index);
+                }
+                used
+            }
+            None => slots.iter().map(|entry| entry.slot.bytes()).sum(),
+        };
+        MemoryLimit { limit, used }
+    }
+
+    /// Notes that any table may change.
+    fn expect_any_change(&mut self) {
+        if let Some(total) = &mut self.total {
+            total.expect_any_change();
+        }
+    }
+
     /// Forgets what changed before the oldest checkpoint that a later one may build on.
     fn forget_changes(&mut self) {
         if let Some(base) = self.strategy.needs_changes_since() {
@@ -397,6 +426,9 @@ impl<K: StateKey> LiveSlots<K> {
     }
 
     pub(crate) fn timers(&mut self, index: usize) -> Result<&mut LiveTimers> {
+        if let Some(total) = &mut self.total {
+            total.expect_change(index);
+        }
         self.get_mut(index).ok_or_else(wrong_type)
     }
 }

@@ -371,13 +371,20 @@ impl<K: Eq + Clone, N: Eq + Clone> Capture<K, N> {
         self.latest = latest;
     }
 
+    /// Returns the bytes of all changes that are remembered.
     pub(crate) fn bytes(&self) -> usize {
         let sealed = self.sealed.iter().flat_map(|sealed| sealed.set.iter());
-        let of_logs = |logs: &Vec<Log<K, N>>| {
-            let keys = logs.iter().map(|log| log.keys.capacity()).sum::<usize>();
-            logs.capacity() * size_of::<Log<K, N>>() + keys * size_of::<(K, N)>()
-        };
-        self.current.iter().chain(sealed).map(of_logs).sum()
+        self.current.iter().chain(sealed).map(Self::bytes_of).sum()
+    }
+
+    /// Returns the bytes of the changes of a region since the snapshot taken last.
+    pub(crate) fn bytes_since_snapshot(&self, region: usize) -> usize {
+        self.current.get(region).map_or(0, Self::bytes_of)
+    }
+
+    fn bytes_of(logs: &Vec<Log<K, N>>) -> usize {
+        let keys = logs.iter().map(|log| log.keys.capacity()).sum::<usize>();
+        logs.capacity() * size_of::<Log<K, N>>() + keys * size_of::<(K, N)>()
     }
 }
 

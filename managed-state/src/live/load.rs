@@ -10,6 +10,7 @@ where
 {
     /// Makes room for the entries that a key group without any is about to get; otherwise it grows by and by.
     pub fn reserve(&mut self, group: usize, entries: usize) {
+        self.expect_change(group);
         let (region, slot) = self.locate(group);
         let region = &mut self.regions[region];
         if region.below.is_none() {
@@ -19,6 +20,7 @@ where
 
     /// Adds an entry unless its key has one, without copying the key; says whether it did.
     pub fn add(&mut self, group: usize, hash: u64, key: K, namespace: N, value: V) -> bool {
+        self.expect_change(group);
         let (region, slot) = self.locate(group);
         if self.is_capturing() || self.regions[region].below.is_some() {
             return !self.contains(group, hash, &key, &namespace)

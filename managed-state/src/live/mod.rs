@@ -10,6 +10,7 @@
 //! | `table`, `indirect` | [`LiveTable`]: keyed access, and the part of it that snapshots and noted changes take |
 //! | `load` | filling a table out of a snapshot |
 //! | `snapshots` | freezing, merging, limits, accounting |
+//! | `tally` | a running total of the bytes |
 //! | `visit` | enumeration of live entries |
 //! | `frozen` | [`FrozenTable`]: what a snapshot reads |
 //! | `region`, `layers`, `part`, `tables` | a stack of layers, the shared ones of it, one layer, its size-bounded hash tables |
@@ -33,6 +34,7 @@ mod sorted_map;
 mod stack;
 mod table;
 mod tables;
+mod tally;
 mod visit;
 
 #[cfg(test)]
@@ -43,6 +45,8 @@ mod model_tests;
 mod nested_tests;
 #[cfg(test)]
 mod snapshot_tests;
+#[cfg(test)]
+mod tally_tests;
 #[cfg(test)]
 mod test_support;
 

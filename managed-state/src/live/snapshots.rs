@@ -100,6 +100,7 @@ where
     /// `LimitExceeded` if too many layers are stacked already: earlier snapshots are still open, or what was written
     /// meanwhile is not merged yet. Nothing changed then.
     pub fn freeze(&mut self, id: u64) -> Result<FrozenTable<K, N, V>> {
+        self.expect_any_change();
         let (mut budget, interval) = (FREEZE_BUDGET, self.change_interval());
         for region in &mut self.regions {
             if region.is_too_deep() {
@@ -145,6 +146,7 @@ where
 
     /// Forgets the changes up to a snapshot that is complete, and durable.
     pub fn confirm(&mut self, id: u64) {
+        self.expect_any_change();
         if let Some(capture) = &mut self.capture {
             capture.confirm(id);
         }
@@ -152,6 +154,7 @@ where
 
     /// Learns that nothing will be based on a snapshot, which failed: what changed before it counts as changed after it.
     pub fn discard(&mut self, id: u64) {
+        self.expect_any_change();
         if let Some(capture) = &mut self.capture {
             capture.fold(id);
         }
@@ -160,6 +163,7 @@ where
     /// Forgets all changes, after the table was filled from a snapshot: those that follow are changes since that one, made
     /// after the snapshot `latest`.
     pub fn restored_from(&mut self, id: u64, latest: u64) {
+        self.expect_any_change();
         if let Some(capture) = &mut self.capture {
             capture.start_at(id, latest);
             let regions = self.regions.iter_mut();
@@ -193,13 +197,14 @@ where
 
     fn merge(&mut self, budget: &mut usize) {
         let interval = self.change_interval();
-        let snapshots = &mut self.snapshots;
-        let count = snapshots.signal.count();
-        if count != snapshots.seen {
-            snapshots.seen = count;
-            snapshots.pending = self.regions.len();
+        let count = self.snapshots.signal.count();
+        if count != self.snapshots.seen {
+            self.snapshots.seen = count;
+            self.snapshots.pending = self.regions.len();
         }
-        while snapshots.pending > 0 && *budget > 0 {
+        while self.snapshots.pending > 0 && *budget > 0 {
+            self.expect_change_of_region(self.snapshots.cursor);
+            let snapshots = &mut self.snapshots;
             let region = &mut self.regions[snapshots.cursor];
             if region.merge(&self.layout, interval, budget) == Merge::Unfinished {
                 return;
@@ -239,6 +244,11 @@ where
     /// Returns the bytes of tables, overlays, what entries own on the heap, and captured changes.
     #[must_use]
     pub fn bytes(&self) -> usize {
+        self.tallied_bytes().unwrap_or_else(|| self.count_bytes())
+    }
+
+    /// Adds up the bytes of all regions.
+    pub(crate) fn count_bytes(&self) -> usize {
         let (base, overlay) = self.layer_bytes();
         base + overlay
             + self.regions.len() * mem::size_of::<Region<K, N, V>>()
@@ -268,6 +278,7 @@ where
     ///
     /// Without an open snapshot this frees the tables of the group; else each key gets a tombstone.
     pub fn clear_group(&mut self, group: usize) {
+        self.expect_any_change();
         let (region, slot) = self.locate(group);
         if !self.is_capturing() && self.regions[region].below.is_none() {
             self.len -= self.regions[region].top.clear(slot, &self.layout);
@@ -289,6 +300,7 @@ where
 
     /// Removes all entries. Layers that snapshots hold live on with them alone.
     pub fn clear(&mut self) {
+        self.expect_any_change();
         if self.is_capturing() {
             (0..self.groups).for_each(|group| self.clear_group(group));
             return;

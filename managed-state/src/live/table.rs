@@ -8,6 +8,7 @@ use super::part::Part;
 use super::region::{Region, Removed};
 use super::seen::Interval;
 use super::snapshots::Snapshots;
+use super::tally::Tally;
 
 /// Key groups up to which each is a region of its own.
 const SINGLE_REGIONS: usize = 128;
@@ -34,6 +35,8 @@ pub struct LiveTable<K, N, V> {
     pub(crate) len: usize,
     pub(crate) capture: Option<Box<Capture<K, N>>>,
     pub(crate) snapshots: Snapshots<K, N, V>,
+    /// Where somebody asks for the bytes at each access.
+    pub(crate) tally: Option<Box<Tally>>,
     pub(crate) first_group: u16,
     pub(crate) groups: usize,
 }
@@ -85,6 +88,7 @@ where
             len: 0,
             capture: None,
             snapshots: Snapshots::default(),
+            tally: None,
             first_group,
             groups,
         }

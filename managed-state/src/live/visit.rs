@@ -131,6 +131,7 @@ where
             }
         }
         for (group, hash, key, namespace) in &expired {
+            self.expect_change(*group);
             self.remove(*group, *hash, key, namespace);
         }
         expired.len()
