@@ -55,7 +55,7 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
             valve: Valve::new(2),
             operator,
             core,
-            states: OperatorStates::new(),
+            states: OperatorStates::of_subtask(env.subtask.index),
             next,
             congested: Rc::clone(&env.congested),
             clock: Arc::clone(&env.clock),

@@ -150,7 +150,7 @@ impl<K: StateKey> KeyedCore<K> {
 
     /// Restores how far event time had come; after `open`.
     pub(crate) async fn open_time(&mut self, env: &Environment) -> Result<()> {
-        let mut states = OperatorStates::new();
+        let mut states = OperatorStates::of_subtask(env.subtask.index);
         if let Some((_, snapshot)) = env.restored(&self.uid) {
             let cx = env.restore_context();
             states.restore(&snapshot.managed_operator, &cx).await?;

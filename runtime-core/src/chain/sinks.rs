@@ -161,6 +161,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
 
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            self.states = OperatorStates::of_subtask(env.subtask.index);
             let writer = self
                 .writer
                 .insert(self.sink.writer(&sink_context(env, &self.uid))?);
@@ -288,6 +289,7 @@ impl<O: Operator> Stage for OperatorStage<O> {
 
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            self.states = OperatorStates::of_subtask(env.subtask.index);
             if let Some((_, snapshot)) = env.restored(&self.uid) {
                 self.states
                     .restore(&snapshot.managed_operator, &env.restore_context())

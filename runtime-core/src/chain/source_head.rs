@@ -85,7 +85,7 @@ impl<S: Source> SourceHead<S> {
             enumeration,
             uid,
             reader: None,
-            states: OperatorStates::new(),
+            states: OperatorStates::of_subtask(env.subtask.index),
             positions: OperatorListState::default(),
             next,
             congested,
