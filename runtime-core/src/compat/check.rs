@@ -338,6 +338,7 @@ fn environment(
             operators: known
                 .map(|uid| (uid.clone(), OperatorSnapshot::default()))
                 .collect(),
+            input_ends: BTreeMap::new(),
         })),
         failpoints: Failpoints::none(),
     }
