@@ -85,8 +85,9 @@ pub use layout::{Layout, checkpoint_of_folder};
 pub use liveness::Liveness;
 pub use memory_storage::MemoryCheckpointStorage;
 pub use metadata::{
-    Blake3Signer, CheckpointMetadata, FORMAT_VERSION, HookState, METADATA_NAME, MetadataSigner,
-    ObjectUse, OperatorMetadata, OwnRoot, RawSection, SubtaskMetadata, WRITER, tags,
+    Blake3Signer, CheckpointMetadata, FORMAT_VERSION, HookState, InputEnd, METADATA_NAME,
+    MetadataSigner, ObjectUse, OperatorMetadata, OwnRoot, RawSection, SubtaskMetadata, WRITER,
+    tags,
 };
 pub use names::{ObjectNames, UuidSource, attempt_of_name};
 pub use options::StreamOptions;

@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use checkpoint_storage::{
-    CheckpointMetadata, FORMAT_VERSION, OwnRoot, RawSection, SubtaskMetadata, WRITER, tags,
+    CheckpointMetadata, FORMAT_VERSION, InputEnd, OwnRoot, RawSection, SubtaskMetadata, WRITER,
+    tags,
 };
 use common::*;
 use state_api::wire::{put_bytes, put_varint};
-use state_api::{ErrorKind, KeyedHandle, OperatorSnapshot, Root, SnapshotKind, StateHandle};
+use state_api::{
+    ErrorKind, KeyedHandle, OperatorSnapshot, OperatorStateHandle, Root, SnapshotKind, StateHandle,
+};
 
 const FIXTURE: &[u8] = include_bytes!("fixtures/metadata-v1.bin");
 
@@ -205,6 +208,63 @@ fn k_668_a_finished_operator_has_no_coordinator_state_and_a_finished_subtask_no_
     let mut bad = sample();
     bad.operators[0].subtasks[0].finished = true;
     assert_eq!(bad.encode().unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn k_452_a_subtask_that_was_told_of_the_end_of_its_input_keeps_its_state_and_says_so() {
+    use InputEnd::{Ahead, Finished, TimeEnded};
+    let told = |ends: &[InputEnd]| {
+        let mut all = metadata(1, 1);
+        let mut count = operator("count", 2);
+        count.coordinator = Some(StateHandle::Inline(Bytes::from_static(b"kept")));
+        for (index, end) in (0..).zip(ends) {
+            let snapshot = OperatorSnapshot {
+                raw_operator: vec![OperatorStateHandle {
+                    states: Vec::new(),
+                    bytes: StateHandle::Inline(Bytes::from_static(b"kept")),
+                }],
+                ..OperatorSnapshot::default()
+            };
+            count.subtasks.push(SubtaskMetadata {
+                input_end: *end,
+                ..SubtaskMetadata::new(index, snapshot)
+            });
+        }
+        all.operators.push(count);
+        let read = round_trip(&all);
+        assert_eq!(read, all);
+        let count = read.operator("count").unwrap();
+        let read: Vec<_> = count.subtasks.iter().map(|s| s.told_of_end()).collect();
+        assert_eq!(read, ends);
+        count.is_finished()
+    };
+    assert!(told(&[Finished, Finished]));
+    assert!(!told(&[Finished, TimeEnded]));
+    assert!(!told(&[Ahead, Finished]));
+    assert!(!told(&[Finished]));
+}
+
+#[test]
+fn an_unknown_end_of_an_input_counts_as_damage() {
+    let mut with = metadata(1, 1);
+    let mut count = operator("count", 1);
+    count.subtasks.push(SubtaskMetadata {
+        input_end: InputEnd::Finished,
+        ..SubtaskMetadata::new(0, OperatorSnapshot::default())
+    });
+    with.operators.push(count);
+    let file = with.encode().unwrap();
+    // Tag, flags, length, what was told.
+    let section = [6, 1, 1, 2];
+    let at = file.windows(4).position(|bytes| bytes == section).unwrap();
+    let mut sections = sections_of(&file).to_vec();
+    let at = at - (file.len() - 32 - sections.len());
+    for (told, kind) in [(0, true), (1, false), (2, false), (3, true)] {
+        sections[at + 3] = told;
+        let read = CheckpointMetadata::decode(&seal(1, "test", &sections));
+        let damaged = read.err().map(|error| error.kind()) == Some(ErrorKind::Corrupt);
+        assert_eq!(damaged, kind, "{told}");
+    }
 }
 
 #[test]
@@ -571,7 +631,14 @@ mod random {
                     built.coordinator = coordinator;
                     for (index, snapshot) in subtasks {
                         built.subtasks.push(match snapshot {
-                            Some(snapshot) => SubtaskMetadata::new(index, snapshot),
+                            Some(snapshot) => SubtaskMetadata {
+                                input_end: match index % 3 {
+                                    0 => InputEnd::Ahead,
+                                    1 => InputEnd::TimeEnded,
+                                    _ => InputEnd::Finished,
+                                },
+                                ..SubtaskMetadata::new(index, snapshot)
+                            },
                             None => SubtaskMetadata::finished(index),
                         });
                     }

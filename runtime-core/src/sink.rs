@@ -68,7 +68,7 @@ pub trait SinkWriter: 'static {
         Ok(())
     }
 
-    /// Learns that no more records come.
+    /// Learns that no more records come; in every run that comes to the end.
     ///
     /// # Errors
     /// Any: the job fails.

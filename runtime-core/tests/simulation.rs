@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use checkpoint_storage::{MemoryStore, StoreRoot, StreamOptions, UuidSource};
+use job_support::ends::{self, Ends, ending, tail};
 use job_support::{Count, Items, Ledger, settings, words};
 use managed_state::keyed::{At, ListState, ValueState};
 use managed_state::operator::{BroadcastState, OperatorStates};
@@ -488,6 +489,36 @@ fn k_759_every_run_whose_state_is_read_from_objects_ends_with_the_right_answer()
     };
     let tally = run_in(500_000, 150, Barriers::Aligned, trouble, folders);
     assert!(tally.failed > 0 || std::env::var_os("HOLDFAST_SEED").is_some());
+}
+
+/// Every operator emits something at the end of its input; the job always has the same parallelism.
+fn run_to_the_end(first: u64, barriers: Barriers) {
+    let lines: Vec<String> = lines().split_off(200);
+    for seed in seeds(first, 150) {
+        let store = MemoryCheckpoints::new();
+        let simulation = simulation(seed, settings_of(barriers), trouble())
+            .checkpoints(move || Arc::new(store.clone()));
+        let ledger = Ledger::unsteady(seed, COMMIT_FAULTS);
+        let report = simulation.run(|_| {
+            let job = Job::new("ends").parallelism(2);
+            ending(&job, "one", (&lines, 3), Ends::new(tail), &ledger);
+            job
+        });
+        let report = report.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        if let Err(wrong) = ends::check(&ledger.records(), &lines, 2) {
+            panic!("seed {seed}: {wrong}; {report:?}");
+        }
+    }
+}
+
+#[test]
+fn every_operator_learns_of_the_end_once_in_an_aligned_run() {
+    run_to_the_end(600_000, Barriers::Aligned);
+}
+
+#[test]
+fn every_operator_learns_of_the_end_once_in_an_unaligned_run() {
+    run_to_the_end(700_000, Barriers::Unaligned);
 }
 
 /// Checkpoints that go on top of one another, with objects of their own in a folder.

@@ -10,12 +10,12 @@ use state_api::{
     OperatorUid, Result, SnapshotKind,
 };
 
-use super::encode::{DIGEST_LEN, HEADER_LEN, MAGIC};
+use super::encode::{DIGEST_LEN, FINISHED, HEADER_LEN, MAGIC, TIME_ENDED};
 use super::handles::{Budget, HandleReader, get_state_table};
 use super::section::{Section, Sections, once};
 use super::{
-    CheckpointMetadata, FORMAT_VERSION, HookState, OperatorMetadata, OwnRoot, SubtaskMetadata,
-    WRITER, tags,
+    CheckpointMetadata, FORMAT_VERSION, HookState, InputEnd, OperatorMetadata, OwnRoot,
+    SubtaskMetadata, WRITER, tags,
 };
 use crate::digest::digest_of;
 
@@ -305,6 +305,7 @@ fn decode_subtask(
     handles: &HandleReader<'_>,
 ) -> Result<SubtaskMetadata> {
     let mut identity = None;
+    let mut input_end = None;
     let mut snapshot = OperatorSnapshot::default();
     let mut unknown = Vec::new();
     for section in Sections::new(body) {
@@ -332,6 +333,16 @@ fn decode_subtask(
             tags::subtask::RAW_OPERATOR => snapshot
                 .raw_operator
                 .push(handles.operator_state(&mut input)?),
+            tags::subtask::INPUT_END => {
+                let told = match get_u8(&mut input)? {
+                    TIME_ENDED => InputEnd::TimeEnded,
+                    FINISHED => InputEnd::Finished,
+                    told => {
+                        return Err(Error::corrupt(format!("{told} is no end of an input")));
+                    }
+                };
+                once(&mut input_end, section.tag, told)?;
+            }
             tags::subtask::IN_FLIGHT_KEYED => snapshot
                 .in_flight_keyed
                 .push(handles.key_groups(&mut input)?),
@@ -349,6 +360,7 @@ fn decode_subtask(
     Ok(SubtaskMetadata {
         index,
         finished,
+        input_end: input_end.unwrap_or_default(),
         snapshot: snapshot.into(),
         unknown,
     })

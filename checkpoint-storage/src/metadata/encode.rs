@@ -8,7 +8,7 @@ use state_api::{OperatorSnapshot, Result, SnapshotKind};
 use super::handles::HandleWriter;
 use super::section::{Body, Sequence, SubtaskBody};
 use super::{
-    CheckpointMetadata, MetadataEncoder, OperatorMetadata, OwnRoot, SubtaskMetadata, tags,
+    CheckpointMetadata, InputEnd, MetadataEncoder, OperatorMetadata, OwnRoot, SubtaskMetadata, tags,
 };
 use crate::publish::Content;
 
@@ -20,6 +20,12 @@ pub(super) const HEADER_LEN: usize = 18;
 
 /// The digest at the end.
 pub(super) const DIGEST_LEN: usize = 32;
+
+/// That event time is at its end, as a subtask says that it was told.
+pub(super) const TIME_ENDED: u8 = 1;
+
+/// That the input is.
+pub(super) const FINISHED: u8 = 2;
 
 impl CheckpointMetadata {
     /// Returns the bytes of the metadata; equal metadata gives equal bytes, whatever order operators and subtasks stand in.
@@ -183,6 +189,17 @@ impl SubtaskMetadata {
         for handle in raw_operator {
             add(tags::subtask::RAW_OPERATOR, &mut |body| {
                 handles.operator_state(body, handle)
+            })?;
+        }
+        let input_end = match self.input_end {
+            InputEnd::Ahead => None,
+            InputEnd::TimeEnded => Some(TIME_ENDED),
+            InputEnd::Finished => Some(FINISHED),
+        };
+        if let Some(input_end) = input_end {
+            add(tags::subtask::INPUT_END, &mut |body| {
+                body.push(input_end);
+                Ok(())
             })?;
         }
         for handle in in_flight_keyed {

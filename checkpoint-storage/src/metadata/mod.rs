@@ -108,12 +108,26 @@ pub struct OperatorMetadata {
 pub struct SubtaskMetadata {
     /// Position among the subtasks, from 0.
     pub index: u32,
-    /// Whether the subtask had processed all its input and ended.
+    /// Whether the subtask had processed all its input and ended, without state.
     pub finished: bool,
+    /// What a subtask that has not ended had been told of the end of its input.
+    pub input_end: InputEnd,
     /// The state, shared with the acknowledgement that brought it: there may be very many objects in it.
     pub snapshot: Arc<OperatorSnapshot>,
     /// Optional sections that this version does not know.
     pub unknown: Vec<RawSection>,
+}
+
+/// How much of the end of its input an operator's subtask has been told: that need not be said again after a restore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InputEnd {
+    /// Nothing: the input goes on.
+    #[default]
+    Ahead,
+    /// That event time is at its end.
+    TimeEnded,
+    /// That the input is at its end.
+    Finished,
 }
 
 impl OperatorMetadata {
@@ -137,11 +151,14 @@ impl OperatorMetadata {
         }
     }
 
-    /// Returns whether every subtask had ended.
+    /// Returns whether every subtask had processed all its input.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.subtasks.len() as u64 == u64::from(self.parallelism)
-            && self.subtasks.iter().all(|s| s.finished)
+        self.all_subtasks(|s| s.told_of_end() == InputEnd::Finished)
+    }
+
+    fn all_subtasks(&self, f: impl Fn(&SubtaskMetadata) -> bool) -> bool {
+        self.subtasks.len() as u64 == u64::from(self.parallelism) && self.subtasks.iter().all(f)
     }
 
     /// Returns every pointer to bytes with the subtask it belongs to; `None` is the operator's coordinator.
@@ -164,8 +181,19 @@ impl SubtaskMetadata {
         Self {
             index,
             finished: false,
+            input_end: InputEnd::Ahead,
             snapshot: snapshot.into(),
             unknown: Vec::new(),
+        }
+    }
+
+    /// Returns what the subtask had been told of the end of its input, whether it has ended or not.
+    #[must_use]
+    pub fn told_of_end(&self) -> InputEnd {
+        if self.finished {
+            InputEnd::Finished
+        } else {
+            self.input_end
         }
     }
 
@@ -390,7 +418,7 @@ impl OperatorMetadata {
         {
             return Err(Error::invalid("a finished subtask has state"));
         }
-        if self.is_finished() && self.coordinator.is_some() {
+        if self.all_subtasks(|s| s.finished) && self.coordinator.is_some() {
             return Err(Error::invalid("a finished operator has coordinator state"));
         }
         Ok(())

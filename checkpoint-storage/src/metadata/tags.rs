@@ -46,6 +46,8 @@ pub mod subtask {
     pub const MANAGED_OPERATOR: u32 = 4;
     /// One handle of raw operator state; repeated.
     pub const RAW_OPERATOR: u32 = 5;
+    /// What it had been told of the end of its input.
+    pub const INPUT_END: u32 = 6;
     /// One handle of keyed records that were in flight to the operator; repeated.
     pub const IN_FLIGHT_KEYED: u32 = 32;
     /// One handle of records without a key that were in flight to the operator; repeated.

@@ -1,4 +1,6 @@
-use checkpoint_storage::{OperatorMetadata, StoreRoot, StoredCheckpoint, VerifyReport, verify};
+use checkpoint_storage::{
+    InputEnd, OperatorMetadata, StoreRoot, StoredCheckpoint, VerifyReport, verify,
+};
 use state_api::{SnapshotKind, StateHandle};
 
 use super::broadcast::BroadcastCounts;
@@ -149,7 +151,7 @@ fn operator_in_words(
     let finished = operator
         .subtasks
         .iter()
-        .filter(|subtask| subtask.finished)
+        .filter(|subtask| subtask.told_of_end() == InputEnd::Finished)
         .count() as u64;
     let ended = match finished {
         0 => String::new(),

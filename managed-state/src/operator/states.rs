@@ -23,13 +23,16 @@ static OWNERS: AtomicU32 = AtomicU32::new(0);
 /// The list and broadcast states of one operator subtask.
 ///
 /// States are registered by name; registering one again in the same mode and with the same types returns the same state.
-/// Restored states that are not registered are carried unchanged into later snapshots.
+/// Restored states that are not registered are carried unchanged into later snapshots; union lists, of which every subtask has
+/// the whole, by the first subtask alone.
 pub struct OperatorStates {
     owner: u32,
     slots: Vec<Box<dyn OperatorSlot>>,
     names: BTreeMap<Arc<str>, u32>,
     unregistered: BTreeMap<Arc<str>, Arc<Carried>>,
     restored: bool,
+    /// Every subtask has restored the whole of a union list; the first one alone writes it on, or it would multiply.
+    is_first: bool,
 }
 
 impl Default for OperatorStates {
@@ -39,15 +42,22 @@ impl Default for OperatorStates {
 }
 
 impl OperatorStates {
-    /// Creates an empty set of states.
+    /// Creates an empty set of states, of an operator's only subtask.
     #[must_use]
     pub fn new() -> Self {
+        Self::of_subtask(0)
+    }
+
+    /// Creates an empty set of states of one of an operator's subtasks, which are numbered from 0.
+    #[must_use]
+    pub fn of_subtask(index: u32) -> Self {
         Self {
             owner: OWNERS.fetch_add(1, Ordering::Relaxed),
             slots: Vec::new(),
             names: BTreeMap::new(),
             unregistered: BTreeMap::new(),
             restored: false,
+            is_first: index == 0,
         }
     }
 
@@ -329,9 +339,9 @@ impl OperatorStates {
         _request: &SnapshotRequest,
     ) -> Result<Box<dyn Snapshot<Option<OperatorStateHandle>>>> {
         let registered = self.slots.iter().map(|slot| slot.freeze());
-        let carried = self
-            .unregistered
-            .values()
+        let carried = self.unregistered.values();
+        let carried = carried
+            .filter(|carried| self.is_first || carried.mode != OperatorStateMode::Union)
             .map(|carried| Box::new(Arc::clone(carried)) as Box<dyn FrozenPart>);
         Ok(Box::new(OperatorStateSnapshot {
             parts: registered.chain(carried).collect(),

@@ -257,6 +257,41 @@ fn a_frozen_list_is_not_reached_by_later_changes() {
 }
 
 #[test]
+fn k_150_a_union_list_that_is_not_registered_is_written_on_by_one_subtask_alone() {
+    let storage = Storage::default();
+    let mut handles: Vec<_> = (0..2)
+        .map(|index| {
+            let mut states = OperatorStates::of_subtask(index);
+            let list = states.union_list::<u64>("u").unwrap();
+            let own = [u64::from(index), 7];
+            states.elements_mut(list).unwrap().extend(own);
+            let map = states.broadcast::<u64, u64>("rules").unwrap();
+            states.entries_mut(map).unwrap().insert(1, 2);
+            persist(&mut states, &storage).unwrap()
+        })
+        .collect();
+    for _ in 0..3 {
+        // Each is given the whole list, and some copy of the map.
+        let carried = |index| {
+            let mut states = OperatorStates::of_subtask(index);
+            let cx = RestoreContext {
+                storage: Arc::new(storage.clone()),
+                executor: Arc::new(Threads),
+            };
+            block_on(states.restore(&handles, &cx)).unwrap();
+            states.list::<u64>("new").unwrap();
+            persist(&mut states, &storage).unwrap()
+        };
+        handles = (0..2).map(carried).collect();
+    }
+    let mut states = restored(&handles, &storage);
+    let list = states.union_list::<u64>("u").unwrap();
+    assert_eq!(states.elements(list).unwrap().to_vec(), [0, 7, 1, 7]);
+    let map = states.broadcast::<u64, u64>("rules").unwrap();
+    assert_eq!(states.entries(map).unwrap().get(&1), Some(&2));
+}
+
+#[test]
 fn k_147_k_148_a_cancelled_snapshot_ends_and_leaves_nothing() {
     let storage = Storage::default();
     storage.0.gate.shut();

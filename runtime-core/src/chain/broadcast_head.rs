@@ -55,7 +55,7 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
             valve: Valve::new(2),
             operator,
             core,
-            states: OperatorStates::new(),
+            states: OperatorStates::of_subtask(env.subtask.index),
             next,
             congested: Rc::clone(&env.congested),
             clock: Arc::clone(&env.clock),
@@ -107,7 +107,7 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
         while self.may_go_on() {
             let Some(due) = self.core.pop_event(up_to)? else {
                 self.core.firing = None;
-                if is_new {
+                if self.core.told.watermark(up_to) && is_new {
                     let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, up_to);
                     let states = &mut self.states;
                     self.operator.on_watermark(up_to, states, &mut out)?;
@@ -197,7 +197,10 @@ impl<O: BroadcastOperator> BroadcastHead<O> {
                 polled => (BROADCAST, polled),
             };
             match polled {
-                Polled::Records => self.valve.active(input),
+                Polled::Records => {
+                    self.core.told.record();
+                    self.valve.active(input);
+                }
                 Polled::Watermark(time) => {
                     let advance = self.valve.watermark(input, time);
                     self.advance(advance)?;
@@ -316,10 +319,11 @@ impl<O: BroadcastOperator> Control for BroadcastHead<O> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.core.finished = true;
-        let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
-        let result = self.operator.finish(&mut out);
-        result.map_err(|error| self.named(error))?;
+        if self.core.told.finish() {
+            let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
+            let result = self.operator.finish(&mut out);
+            result.map_err(|error| self.named(error))?;
+        }
         self.next.finish()
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use checkpoint_storage::{LocalCopies, RestoringStorage};
+use checkpoint_storage::{InputEnd, LocalCopies, RestoringStorage};
 use futures_util::FutureExt;
 use managed_state::operator::OperatorStates;
 use state_api::{
@@ -13,6 +13,7 @@ use state_api::{
     Subtask,
 };
 
+use super::input_end::ToldOfEnd;
 use crate::channel::{Barrier, Signal};
 use crate::config::CheckpointMode;
 use crate::execution::{Failpoints, Places};
@@ -24,6 +25,8 @@ pub(crate) struct RestoredState {
     pub(crate) checkpoint: CheckpointId,
     /// The operators that the checkpoint knows, with this subtask's part.
     pub(crate) operators: BTreeMap<OperatorUid, OperatorSnapshot>,
+    /// What they had been told of the end of their input.
+    pub(crate) input_ends: BTreeMap<OperatorUid, InputEnd>,
 }
 
 /// What a subtask is given by those who start it.
@@ -70,6 +73,13 @@ impl Environment {
             .operators
             .get(uid)
             .map(|snapshot| (restored.checkpoint, snapshot))
+    }
+
+    /// Returns what an operator had been told of the end of its input by that checkpoint.
+    pub(crate) fn told_of_end(&self, uid: &OperatorUid) -> ToldOfEnd {
+        let restored = self.restored.as_ref();
+        let told = restored.and_then(|restored| restored.input_ends.get(uid));
+        ToldOfEnd::restored(told.copied().unwrap_or_default())
     }
 
     /// Returns what the snapshot of a checkpoint is written to; `None` for a savepoint that was given up.

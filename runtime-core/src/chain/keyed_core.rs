@@ -11,6 +11,7 @@ use state_api::{
 use super::declared::{Declared, NothingKept};
 use super::environment::Environment;
 use super::event_time::RestoredTime;
+use super::input_end::ToldOfEnd;
 use super::key_selector::KeyedPort;
 use super::restored_keyed::RestoredKeyed;
 use crate::operator::{RegisteredTimers, States};
@@ -33,8 +34,8 @@ pub(crate) struct KeyedCore<K> {
     time: RestoredTime,
     /// Keeps `time`, unless the operator has operator states of its own.
     time_states: Option<OperatorStates>,
-    /// Set at the end of the input: what follows takes no more records, so timers by the clock stay where they are.
-    pub(crate) finished: bool,
+    /// At the end of the input, timers by the clock stay where they are: what follows takes no more records.
+    pub(crate) told: ToldOfEnd,
     /// The last watermark whose timers have all fired.
     pub(crate) watermark: i64,
     /// The watermark whose timers are firing.
@@ -50,7 +51,7 @@ impl<K: StateKey> KeyedCore<K> {
             fetched: 0,
             time: RestoredTime::default(),
             time_states: None,
-            finished: false,
+            told: ToldOfEnd::default(),
             watermark: i64::MIN,
             firing: None,
         }
@@ -111,6 +112,7 @@ impl<K: StateKey> KeyedCore<K> {
             KeyedContext::new(env.max_parallelism, range, Arc::clone(&env.clock), env.seed);
         cx.memory_limit = env.memory_limit;
         cx.object_cache.clone_from(&env.object_cache);
+        self.told = env.told_of_end(&self.uid);
         let states = self.states.insert(KeyedStates::new(backend, cx)?);
         let Some((_, snapshot)) = env.restored(&self.uid) else {
             return register(&mut States::new(states, &mut self.timers, env.subtask));
@@ -169,7 +171,7 @@ impl<K: StateKey> KeyedCore<K> {
 
     /// Restores how far event time had come; after `open`.
     pub(crate) async fn open_time(&mut self, env: &Environment) -> Result<()> {
-        let mut states = OperatorStates::new();
+        let mut states = OperatorStates::of_subtask(env.subtask.index);
         if let Some((_, snapshot)) = env.restored(&self.uid) {
             let cx = env.restore_context();
             states.restore(&snapshot.managed_operator, &cx).await?;
@@ -247,7 +249,7 @@ impl<K: StateKey> KeyedCore<K> {
 
     /// Returns when the next timer in processing time is due.
     pub(crate) fn next_wakeup(&mut self) -> Result<Option<i64>> {
-        let (Some(states), false) = (&mut self.states, self.finished) else {
+        let (Some(states), false) = (&mut self.states, self.told.is_finished()) else {
             return Ok(None);
         };
         let mut earliest: Option<i64> = None;
@@ -260,7 +262,7 @@ impl<K: StateKey> KeyedCore<K> {
     }
 
     pub(crate) fn has_processing_timers(&self) -> bool {
-        !self.finished && !self.timers.processing.is_empty()
+        !self.told.is_finished() && !self.timers.processing.is_empty()
     }
 
     /// Reads the raw bytes of this subtask's key groups; `None` at a fresh start.
@@ -301,6 +303,7 @@ impl<K: StateKey> KeyedCore<K> {
         let mut parts = OperatorParts {
             operator: Some(operator_states.snapshot(request)?),
             work: work.into_iter().collect(),
+            input_end: self.told.get(),
             ..OperatorParts::default()
         };
         parts.add_raw(raw)?;

@@ -82,7 +82,7 @@ impl<O: KeyedOperator> KeyedHead<O> {
         while self.may_go_on() {
             let Some(due) = self.core.pop_event(up_to)? else {
                 self.core.firing = None;
-                if is_new {
+                if self.core.told.watermark(up_to) && is_new {
                     let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, up_to);
                     self.operator.on_watermark(up_to, &mut out)?;
                 }
@@ -147,7 +147,7 @@ impl<O: KeyedOperator> KeyedHead<O> {
                 return Ok(Turn::Worked);
             }
             match self.port.records.poll(&mut self.gate) {
-                Polled::Records => {}
+                Polled::Records => self.core.told.record(),
                 Polled::Watermark(time) => self.core.firing = Some(time),
                 Polled::Idle => {
                     self.next.flush()?;
@@ -253,10 +253,11 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.core.finished = true;
-        let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
-        let result = self.operator.finish(&mut out);
-        result.map_err(|error| self.named(error))?;
+        if self.core.told.finish() {
+            let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
+            let result = self.operator.finish(&mut out);
+            result.map_err(|error| self.named(error))?;
+        }
         self.next.finish()
     }
 

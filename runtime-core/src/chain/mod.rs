@@ -10,6 +10,7 @@ pub(crate) mod event_time;
 pub(crate) mod fan_out;
 pub(crate) mod gate;
 pub(crate) mod in_flight;
+pub(crate) mod input_end;
 pub(crate) mod key_selector;
 pub(crate) mod keyed_core;
 pub(crate) mod keyed_head;

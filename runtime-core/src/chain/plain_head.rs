@@ -97,7 +97,8 @@ impl<T: Record> Control for PlainHead<T> {
             // Without an operator that a checkpoint knows, nobody owns the records in flight.
             let uid = env.uids.first();
             self.gate.let_overtake(uid, env, &mut [&mut self.port])?;
-            match uid {
+            // Of the checkpoint they were the first one's, too; those in front of it are new.
+            match env.uids.iter().find(|uid| env.restored(uid).is_some()) {
                 Some(uid) => in_flight::restore(env, uid, &mut [&mut self.port]).await,
                 None => Ok(()),
             }

@@ -8,6 +8,7 @@ use state_api::{CheckpointId, Error, KeyGroupRange, OperatorUid, Result, Snapsho
 use super::chained::Stage;
 use super::declared::Declared;
 use super::environment::Environment;
+use super::input_end::ToldOfEnd;
 use super::link::Link;
 use crate::channel::Barrier;
 use crate::execution::{Failpoint, Failpoints};
@@ -61,6 +62,7 @@ pub(crate) struct SinkStage<S: Sink> {
     sink: Arc<S>,
     uid: OperatorUid,
     writer: Option<S::Writer>,
+    told: ToldOfEnd,
 }
 
 impl<S: Sink> SinkStage<S> {
@@ -69,6 +71,7 @@ impl<S: Sink> SinkStage<S> {
             sink,
             uid,
             writer: None,
+            told: ToldOfEnd::default(),
         }
     }
 }
@@ -106,11 +109,17 @@ impl<S: Sink> Stage for SinkStage<S> {
     }
 
     fn snapshot(&mut self, _request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
-        set.add(self.uid.clone(), OperatorParts::default());
+        let parts = OperatorParts {
+            input_end: self.told.get(),
+            ..OperatorParts::default()
+        };
+        set.add(self.uid.clone(), parts);
         Ok(())
     }
 
     fn finish(&mut self, _next: &mut dyn Link<()>) -> Result<()> {
+        // A writer of this run, which knows nothing of those before it.
+        self.told.finish();
         self.writer.as_mut().map_or(Ok(()), SinkWriter::finish)
     }
 }
@@ -126,7 +135,7 @@ pub(crate) struct TwoPhaseStage<S: TwoPhaseSink> {
     states: OperatorStates,
     ended: OperatorListState<S::Transaction>,
     open: OperatorListState<S::Transaction>,
-    finished: bool,
+    told: ToldOfEnd,
     failpoints: Failpoints,
 }
 
@@ -141,7 +150,7 @@ impl<S: TwoPhaseSink> TwoPhaseStage<S> {
             states: OperatorStates::new(),
             ended: OperatorListState::default(),
             open: OperatorListState::default(),
-            finished: false,
+            told: ToldOfEnd::default(),
             failpoints,
         }
     }
@@ -169,6 +178,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
 
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            self.states = OperatorStates::of_subtask(env.subtask.index);
             let writer = self
                 .writer
                 .insert(self.sink.writer(&sink_context(env, &self.uid))?);
@@ -198,7 +208,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
     #[inline]
     fn process(&mut self, value: S::In, time: i64, _next: &mut dyn Link<()>) -> Result<()> {
         match &mut self.writer {
-            Some(_) if self.finished => Err(Error::bug(
+            Some(_) if self.told.is_finished() => Err(Error::bug(
                 "a record reached a sink after the end of its input",
             )),
             Some(writer) => writer.write(value, event_time(time)),
@@ -240,6 +250,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
             .elements_mut(self.open)?
             .replace(writer.open_transaction());
         parts.operator = Some(self.states.snapshot(request)?);
+        parts.input_end = self.told.get();
         set.add(self.uid.clone(), parts);
         Ok(())
     }
@@ -259,7 +270,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
                 Ok(outcome)
             })?;
             // Behind the last checkpoint there is none to retry with; the number of tries is bounded.
-            if !(self.finished && self.pending.any_up_to(id)) {
+            if !(self.told.is_finished() && self.pending.any_up_to(id)) {
                 return Ok(());
             }
         }
@@ -270,7 +281,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
     }
 
     fn finish(&mut self, _next: &mut dyn Link<()>) -> Result<()> {
-        self.finished = true;
+        self.told.finish();
         self.writer.as_mut().map_or(Ok(()), TwoPhaseWriter::flush)
     }
 }
@@ -281,6 +292,7 @@ pub(crate) struct OperatorStage<O: Operator> {
     uid: OperatorUid,
     states: OperatorStates,
     watermark: i64,
+    told: ToldOfEnd,
 }
 
 impl<O: Operator> OperatorStage<O> {
@@ -290,6 +302,7 @@ impl<O: Operator> OperatorStage<O> {
             uid,
             states: OperatorStates::new(),
             watermark: i64::MIN,
+            told: ToldOfEnd::default(),
         }
     }
 }
@@ -311,6 +324,8 @@ impl<O: Operator> Stage for OperatorStage<O> {
 
     fn open<'a>(&'a mut self, env: &'a Environment) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            self.states = OperatorStates::of_subtask(env.subtask.index);
+            self.told = env.told_of_end(&self.uid);
             if let Some((_, snapshot)) = env.restored(&self.uid) {
                 self.states
                     .restore(&snapshot.managed_operator, &env.restore_context())
@@ -326,6 +341,7 @@ impl<O: Operator> Stage for OperatorStage<O> {
 
     #[inline]
     fn process(&mut self, value: O::In, time: i64, next: &mut dyn Link<O::Out>) -> Result<()> {
+        self.told.record();
         self.operator.process(
             value,
             &mut self.states,
@@ -335,11 +351,13 @@ impl<O: Operator> Stage for OperatorStage<O> {
 
     fn watermark(&mut self, time: i64, next: &mut dyn Link<O::Out>) -> Result<()> {
         self.watermark = time;
-        self.operator.on_watermark(
-            time,
-            &mut self.states,
-            &mut Out::new(next, NO_TIMESTAMP, time),
-        )?;
+        if self.told.watermark(time) {
+            self.operator.on_watermark(
+                time,
+                &mut self.states,
+                &mut Out::new(next, NO_TIMESTAMP, time),
+            )?;
+        }
         next.watermark(time)
     }
 
@@ -357,6 +375,7 @@ impl<O: Operator> Stage for OperatorStage<O> {
         let mut parts = OperatorParts {
             operator,
             work: work.into_iter().collect(),
+            input_end: self.told.get(),
             ..OperatorParts::default()
         };
         parts.add_raw(raw)?;
@@ -373,6 +392,9 @@ impl<O: Operator> Stage for OperatorStage<O> {
     }
 
     fn finish(&mut self, next: &mut dyn Link<O::Out>) -> Result<()> {
+        if !self.told.finish() {
+            return Ok(());
+        }
         let out = &mut Out::new(next, NO_TIMESTAMP, self.watermark);
         self.operator.finish(&mut self.states, out)
     }

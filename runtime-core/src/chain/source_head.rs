@@ -2,6 +2,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use checkpoint_storage::InputEnd;
 use futures_util::future::LocalBoxFuture;
 use managed_state::operator::{OperatorListState, OperatorStates};
 use state_api::{CheckpointId, OperatorUid, Result, SnapshotRequest};
@@ -85,7 +86,7 @@ impl<S: Source> SourceHead<S> {
             enumeration,
             uid,
             reader: None,
-            states: OperatorStates::new(),
+            states: OperatorStates::of_subtask(env.subtask.index),
             positions: OperatorListState::default(),
             next,
             congested,
@@ -254,6 +255,10 @@ impl<S: Source> Control for SourceHead<S> {
         let operator = Some(self.states.snapshot(request)?);
         let parts = OperatorParts {
             operator,
+            input_end: match self.ended {
+                true => InputEnd::Finished,
+                false => InputEnd::Ahead,
+            },
             ..OperatorParts::default()
         };
         set.add(self.uid.clone(), parts);

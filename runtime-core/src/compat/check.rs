@@ -21,6 +21,7 @@ use crate::chain::environment::{Environment, RestoredState};
 use crate::channel::Signal;
 use crate::execution::{
     ExecutionSettings, Failpoints, OperatorFate, Places, RestoreSources, other_hash, pair,
+    unread_in_flight,
 };
 use crate::job::{Job, RunPlan, Vertex};
 
@@ -86,6 +87,8 @@ pub fn check_compat_with(
         }
     })?;
     let misfits = misfits.into_inner();
+    let unread = unread_in_flight(&vertices, settings, metadata, &sources);
+    let unread = |uid: &OperatorUid| unread.get(uid).map(|reason| (*reason).to_owned());
     let mut declared = Declared::default();
     for (index, vertex) in vertices.iter().enumerate() {
         let env = environment(metadata, settings, &sources, vertex, &plan, index);
@@ -99,6 +102,8 @@ pub fn check_compat_with(
             None => empty(uid, metadata, states),
         };
         of_operator.problems.extend(misfits.get(uid).cloned());
+        let stored = sources.of(metadata, uid).map_or(uid, |stored| &stored.uid);
+        of_operator.problems.extend(unread(stored));
         operators.push(of_operator);
     }
     let unmatched = operators.iter();
@@ -107,11 +112,10 @@ pub fn check_compat_with(
         .map(|operator| operator.uid.clone())
         .collect();
     for operator in dropped {
-        operators.push(left_over(
-            operator,
-            &unmatched,
-            settings.allow_non_restored_state,
-        ));
+        let may_drop = settings.allow_non_restored_state;
+        let mut of_operator = left_over(operator, &unmatched, may_drop);
+        of_operator.problems.extend(unread(&operator.uid));
+        operators.push(of_operator);
     }
     Ok(CompatReport {
         checkpoint: metadata.checkpoint,
@@ -338,6 +342,7 @@ fn environment(
             operators: known
                 .map(|uid| (uid.clone(), OperatorSnapshot::default()))
                 .collect(),
+            input_ends: BTreeMap::new(),
         })),
         failpoints: Failpoints::none(),
     }

@@ -3,10 +3,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use checkpoint_storage::{CheckpointMetadata, LocalCopies, OperatorMetadata, RestoringStorage};
+use checkpoint_storage::{
+    CheckpointMetadata, InputEnd, LocalCopies, OperatorMetadata, RestoringStorage,
+};
 use state_api::{
-    Attempt, CheckpointId, CheckpointStorage, Executor, MaxParallelism, OperatorSnapshot,
-    OperatorUid, Result, Subtask as Place,
+    Attempt, CheckpointId, CheckpointStorage, Executor, MaxParallelism, OperatorSnapshot, Result,
+    Subtask as Place,
 };
 
 use super::inbox::{Inbox, RunReporter};
@@ -172,32 +174,31 @@ impl RunStart<'_> {
         let Some((metadata, sources)) = restored else {
             return Ok(Vec::new());
         };
-        let mut by_subtask: Vec<BTreeMap<OperatorUid, OperatorSnapshot>> =
-            vec![BTreeMap::new(); parallelism as usize];
+        let nothing = RestoredState {
+            checkpoint: metadata.checkpoint,
+            operators: BTreeMap::new(),
+            input_ends: BTreeMap::new(),
+        };
+        let mut by_subtask = vec![nothing; parallelism as usize];
         for uid in &vertex.uids {
             let Some(operator) = sources.of(metadata, uid) else {
                 continue;
             };
             let dealt = assign(&old_subtasks(operator), parallelism, max_parallelism)
                 .map_err(|error| error.with("operator", uid))?;
-            for (states, mut snapshot) in by_subtask.iter_mut().zip(dealt) {
+            let input_ends = input_ends(operator, parallelism);
+            for ((restored, mut snapshot), told) in by_subtask.iter_mut().zip(dealt).zip(input_ends)
+            {
                 if self.settings.without_in_flight == Some(metadata.checkpoint) {
                     snapshot.in_flight_keyed.clear();
                     snapshot.in_flight.clear();
                 }
-                states.insert(uid.clone(), snapshot);
+                restored.operators.insert(uid.clone(), snapshot);
+                restored.input_ends.insert(uid.clone(), told);
             }
         }
-        let checkpoint = metadata.checkpoint;
-        Ok(by_subtask
-            .into_iter()
-            .map(|operators| {
-                Some(Arc::new(RestoredState {
-                    checkpoint,
-                    operators,
-                }))
-            })
-            .collect())
+        let whole = by_subtask.into_iter();
+        Ok(whole.map(|restored| Some(Arc::new(restored))).collect())
     }
 
     fn launch_one(
@@ -286,6 +287,22 @@ impl RunStart<'_> {
             make: Box::new(make),
         }
     }
+}
+
+/// Returns by new subtask what had been told of the end of the input: each goes on from the old one of its number, or, at
+/// another parallelism, from what all had been told.
+fn input_ends(operator: &OperatorMetadata, parallelism: u32) -> Vec<InputEnd> {
+    let mut old = vec![InputEnd::Ahead; operator.parallelism as usize];
+    for subtask in &operator.subtasks {
+        if let Some(told) = old.get_mut(subtask.index as usize) {
+            *told = subtask.told_of_end();
+        }
+    }
+    if parallelism == operator.parallelism {
+        return old;
+    }
+    let least = old.into_iter().min().unwrap_or_default();
+    vec![least; parallelism as usize]
 }
 
 /// Returns the parts of an operator by old subtask; one without a part has an empty one.

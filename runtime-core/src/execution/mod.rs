@@ -25,6 +25,7 @@ mod restore_plan;
 mod run_tasks;
 mod settings;
 mod shared;
+mod unread;
 
 pub use crate::coordinator::SavepointFormat;
 pub use checkpoint_storage::{LocalCopyOptions, ReadBytes, TokioExecutor};
@@ -44,5 +45,6 @@ pub use settings::{ExecutionSettings, JobOutcome, JobParts, RestoreFrom};
 
 pub(crate) use places::Places;
 pub(crate) use restore_plan::{RestoreSources, other_hash, pair};
+pub(crate) use unread::unread_in_flight;
 #[cfg(feature = "testing")]
 pub(crate) use {inbox::Inbox, launch::Host, launch::Launch, master::Master};

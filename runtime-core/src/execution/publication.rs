@@ -52,7 +52,10 @@ impl Coordination {
                             HashId::default(),
                         )
                     });
-                let subtask = SubtaskMetadata::new(acked.task.subtask, Arc::clone(snapshot));
+                let subtask = SubtaskMetadata {
+                    input_end: acked.state.input_end(uid),
+                    ..SubtaskMetadata::new(acked.task.subtask, Arc::clone(snapshot))
+                };
                 operator.subtasks.push(subtask);
             }
         }

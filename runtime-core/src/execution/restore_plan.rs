@@ -5,6 +5,7 @@ use checkpoint_storage::{CheckpointMetadata, OperatorMetadata};
 use state_api::{CheckpointId, Error, HashId, JobId, OperatorUid, Result, SnapshotKind};
 
 use super::ExecutionSettings;
+use super::unread::unread_in_flight;
 use crate::assign::restored_max_parallelism;
 use crate::job::{Job, RunPlan, Vertex};
 use state_api::option_text::nearest;
@@ -88,7 +89,8 @@ impl RestorePlan {
     /// Works the plan out for the first run of a job.
     ///
     /// # Errors
-    /// `Incompatible` when state would be dropped that may not be, or when the key groups don't fit; `Config` when a name
+    /// `Incompatible` when state would be dropped that may not be, when records in flight would not be read, or when the key
+    /// groups don't fit; `Config` when a name
     /// in the settings fits nothing, with the nearest one that does.
     pub fn new(
         job: &Job,
@@ -151,6 +153,12 @@ impl RestorePlan {
                 new_parallelism: None,
                 bytes: bytes_of(operator),
             });
+        }
+        let unread = unread_in_flight(&vertices, settings, metadata, &sources);
+        if let Some((operator, reason)) = unread.first_key_value() {
+            return Err(Error::incompatible(*reason)
+                .with("checkpoint", metadata.checkpoint)
+                .with("operator", operator));
         }
         let restore = Self {
             checkpoint: metadata.checkpoint,

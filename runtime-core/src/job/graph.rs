@@ -26,6 +26,8 @@ pub(crate) struct Vertex {
     /// The one with keyed state.
     pub(crate) keyed: Option<OperatorUid>,
     pub(crate) inputs: Vec<Input>,
+    /// Whether its head takes back records that were in flight when a checkpoint was taken.
+    pub(crate) reads_in_flight: bool,
     pub(crate) head: HeadFactory,
     /// Forgets what an earlier run left.
     pub(crate) reset: Arc<dyn Fn() + Send + Sync>,
@@ -178,6 +180,7 @@ impl Job {
             uids: vec![id],
             keyed: None,
             inputs: Vec::new(),
+            reads_in_flight: false,
             head: Arc::new(move |env| {
                 let enumeration =
                     Arc::clone(&of_run.lock().unwrap_or_else(PoisonError::into_inner));

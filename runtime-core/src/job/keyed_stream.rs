@@ -89,6 +89,7 @@ impl<K: StateKey, T: Record> KeyedStream<K, T> {
             uids: vec![id.clone()],
             keyed: Some(id),
             inputs,
+            reads_in_flight: false,
             head: Arc::new(move |env| {
                 let keyed = keyed_edge.take_receivers(env.subtask.index);
                 let broadcast = broadcast_edge.take_receivers(env.subtask.index);
@@ -209,6 +210,7 @@ fn keyed_vertex<O: KeyedOperator>(
         uids: vec![id.clone()],
         keyed: Some(id),
         inputs: inputs_of(&edges),
+        reads_in_flight: true,
         head: Arc::new(move |env| {
             let receivers = receivers_of(&edges, env);
             let gate = Gate::new(receivers.len(), env);

@@ -365,6 +365,7 @@ impl<T: Record> Stream<T> {
             uids: Vec::new(),
             keyed: None,
             inputs: inputs_of(&edges),
+            reads_in_flight: true,
             head: Arc::new(move |env| {
                 let receivers = receivers_of(&edges, env);
                 let gate = Gate::new(receivers.len(), env);

@@ -124,6 +124,10 @@ pub trait KeyedOperator: Clone + Send + Sync + 'static {
 
     /// Learns that no more records come; all event timers have fired.
     ///
+    /// It learns that, and of the watermark at the end of time, once: not again after a restore from a checkpoint that was taken
+    /// later, as what it emitted is part of that. Only when records come all the same, since the job was given more of them,
+    /// or when the parallelism is another and not all subtasks had learned it, it does again.
+    ///
     /// # Errors
     /// Any: the job fails.
     fn finish(&mut self, out: &mut Out<'_, Self::Out>) -> Result<()> {

@@ -114,6 +114,11 @@ pub trait Operator: Clone + Send + Sync + 'static {
 
     /// Learns that no more records come.
     ///
+    /// It learns that, and of the watermark at the end of time, once: not again after a restore from a checkpoint that was taken
+    /// later, as what it emitted is part of that. Only when records come all the same, since the job was given more of them,
+    /// or when the parallelism is another and not all subtasks had learned it, it does again. So what is
+    /// emitted from a state is best taken out of it.
+    ///
     /// # Errors
     /// Any: the job fails.
     fn finish(&mut self, states: &mut OperatorStates, out: &mut Out<'_, Self::Out>) -> Result<()> {

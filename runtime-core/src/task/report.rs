@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use checkpoint_storage::ReadBytes;
+use checkpoint_storage::{InputEnd, ReadBytes};
 use state_api::{CheckpointId, Error, OperatorSnapshot, OperatorUid};
 
 use crate::alignment::AlignmentReport;
@@ -22,6 +22,8 @@ pub struct SnapshotReport {
 pub struct CheckpointAck {
     /// The operators with state, or that are able to have some; the metadata shares them.
     pub operators: Vec<(OperatorUid, Arc<OperatorSnapshot>)>,
+    /// Those that had been told something of the end of their input.
+    pub input_ends: Vec<(OperatorUid, InputEnd)>,
     /// What it cost.
     pub report: SnapshotReport,
 }
@@ -33,8 +35,16 @@ impl CheckpointAck {
         let shared = |(uid, snapshot)| (uid, Arc::new(snapshot));
         Self {
             operators: operators.into_iter().map(shared).collect(),
+            input_ends: Vec::new(),
             report,
         }
+    }
+
+    /// Returns what an operator had been told of the end of its input.
+    #[must_use]
+    pub fn input_end(&self, uid: &OperatorUid) -> InputEnd {
+        let told = self.input_ends.iter().find(|(known, _)| known == uid);
+        told.map_or(InputEnd::Ahead, |(_, told)| *told)
     }
 
     /// Returns all bytes pointed at, new and reused.

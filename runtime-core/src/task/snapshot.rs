@@ -1,5 +1,6 @@
 use std::pin::pin;
 
+use checkpoint_storage::InputEnd;
 use futures_util::future::{Either, select};
 use managed_state::raw::RawStreams;
 use state_api::{
@@ -29,6 +30,8 @@ pub struct OperatorParts {
     pub harden: Vec<Work>,
     /// What an operator handed over that must succeed as well.
     pub work: Vec<SnapshotWork>,
+    /// What it had been told of the end of its input.
+    pub input_end: InputEnd,
 }
 
 impl OperatorParts {
@@ -103,6 +106,17 @@ impl SubtaskSnapshot {
     /// Takes them out again, to be written after the operators' state.
     pub(crate) fn take_in_flight(&mut self) -> Option<RecordsInFlight> {
         self.in_flight.take()
+    }
+
+    /// Returns the operators that had been told something of the end of their input.
+    #[must_use]
+    pub fn input_ends(&self) -> Vec<(OperatorUid, InputEnd)> {
+        let told = self
+            .operators
+            .iter()
+            .map(|(uid, parts)| (uid, parts.input_end));
+        let told = told.filter(|(_, told)| *told != InputEnd::Ahead);
+        told.map(|(uid, told)| (uid.clone(), told)).collect()
     }
 
     /// Takes out what must be made durable beside state.

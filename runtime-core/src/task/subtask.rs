@@ -408,6 +408,7 @@ impl Subtask {
         let copies = self.env.copies.clone();
         let copies = copies.filter(|_| !barrier.kind.is_savepoint());
         let writing = self.reporter.writing();
+        let input_ends = set.input_ends();
         self.env.executor.spawn_io(Box::pin(async move {
             let _until_the_end = (cancel, writing);
             failpoints.reach(Failpoint::Async);
@@ -432,7 +433,10 @@ impl Subtask {
                         report.alignment = alignment.unwrap_or(report.alignment);
                         TaskReport::Ack {
                             id,
-                            ack: CheckpointAck::new(operators, report),
+                            ack: CheckpointAck {
+                                input_ends,
+                                ..CheckpointAck::new(operators, report)
+                            },
                         }
                     }
                     Err(failed) => TaskReport::Decline {

@@ -97,7 +97,7 @@ impl<O: KeyedOperator> KeyedHarness<O> {
         })?;
         let cx = KeyedContext::new(max_parallelism, range, clock.clone(), 0);
         let mut states = KeyedStates::new(backend, cx)?;
-        let mut time_states = OperatorStates::new();
+        let mut time_states = OperatorStates::of_subtask(subtask.index);
         if let Some(snapshot) = restored {
             let executor = StepExecutor::new();
             let cx = RestoreContext {

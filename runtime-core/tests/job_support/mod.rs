@@ -6,6 +6,8 @@
     clippy::unwrap_used,
     reason = "each test file uses a part of it"
 )]
+pub mod ends;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
