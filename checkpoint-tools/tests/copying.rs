@@ -203,11 +203,7 @@ fn a_damaged_object_that_is_copied_is_named_with_operator_and_subtask_and_there_
         .unwrap();
     let error = io.block_on(editing.finish(target)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert_eq!(
-        error.context("operator").as_deref(),
-        Some("orders"),
-        "{error}"
-    );
+    assert_eq!(error.context("operator"), Some("orders"), "{error}");
     assert_eq!(
         error.context("subtask").map(|n| n.to_string()),
         damaged.subtask.map(|n| n.to_string()),
