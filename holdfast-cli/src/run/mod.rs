@@ -311,14 +311,13 @@ fn conclude(
             match kept {
                 _ if error.kind() == ErrorKind::Fenced => {}
                 // The same command would fail in the same way.
-                Some(path) if !listener.ran() => {
-                    if error.kind() == ErrorKind::Corrupt {
-                        say(&format!(
-                            "note: `holdfast verify {}` tells what is damaged, and which checkpoint is whole",
-                            quoted(path)
-                        ));
-                    }
+                Some(path) if !listener.ran() && error.kind() == ErrorKind::Corrupt => {
+                    say(&format!(
+                        "note: `holdfast verify {}` tells what is damaged, and which checkpoint is whole",
+                        quoted(path)
+                    ));
                 }
+                Some(_) if !listener.ran() => {}
                 Some(path) => say(&format!(
                     "note: the last checkpoint is {path}; go on from it with: {resume}"
                 )),

@@ -45,7 +45,7 @@ fn the_running_total_is_what_adding_up_gives_whatever_is_done_to_a_table() {
                 750..850 => drop(table.remove(group, hash, &key, &1)),
                 850..900 => drop(table.get_mut(group, hash, &key, &1).is_some()),
                 900..930 => {
-                    let expired = |key: &u32, _: &u16, _: &String| key % 5 == 0;
+                    let expired = |key: &u32, _: &u16, _: &String| key.is_multiple_of(5);
                     table.sweep(&mut sweep, n as usize % 20, expired);
                 }
                 930..960 => drop(table.maintain(n as usize % 200)),
