@@ -316,9 +316,12 @@ fn key_of(record: &(u64, String)) -> &u64 {
     &record.0
 }
 
+/// What comes by one of two inputs.
+type Sides = Side<(u64, String), u64>;
+
 /// The codec of two keyed inputs, one of which has its keys in the records.
-fn two_sided() -> SharedCodec<Keyed<u64, Side<(u64, String), u64>>> {
-    let sides: SharedCodec<Side<(u64, String), u64>> = Arc::new(SidesCodec {
+fn two_sided() -> SharedCodec<Keyed<u64, Sides>> {
+    let sides: SharedCodec<Sides> = Arc::new(SidesCodec {
         first: Arc::new(RecordCodec::compact()),
         second: Arc::new(RecordCodec::compact()),
     });
