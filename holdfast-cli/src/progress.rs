@@ -27,12 +27,12 @@ impl Progress {
 
     fn new(what: &'static str, template: &str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template(template);
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            bar.set_style(style.progress_chars("=> "));
-            bar.set_message(what);
-            bar
+            // Nothing is shown before the first number is set.
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+                .with_style(style.progress_chars("=> "))
+                .with_message(what)
         });
         Self { bar }
     }

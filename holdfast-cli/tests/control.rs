@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use support::hanging::Hanging;
 use support::place::{INTERRUPTED, Place, ask, left};
 use support::{Worker, arg, every_nth_flight, holdfast, one_error_line, run, sockets, text};
 
@@ -143,40 +144,8 @@ fn k_775_with_no_job_the_line_says_where_was_looked_and_an_unknown_job_is_told_w
 
 #[test]
 fn a_checkpoint_that_hangs_is_explained_by_the_subtask_that_holds_it_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    let words: String = (0..40_000).map(|n| format!("word{n}\n")).collect();
-    std::fs::write(path("text"), words).unwrap();
-    let (input, checkpoints) = (path("text"), path("checkpoints"));
-    let arguments = [
-        "run",
-        "wordcount",
-        "--input",
-        arg(&input),
-        "--checkpoints",
-        arg(&checkpoints),
-    ];
-    let mut job = holdfast(&[&arguments[..], &["--interval", "50ms"]].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    // Nobody reads the rows, so the subtask that writes them hangs, and the next checkpoint with it.
-    let pending = loop {
-        let report = run(&["status", "--json"]);
-        let report: Value = serde_json::from_slice(&report.stdout).unwrap_or_default();
-        let hangs = |pending: &Value| {
-            let missing = &pending["missing"][0];
-            missing["for_ms"].as_u64().is_some_and(|ms| ms > 700) && missing["phase"].is_null()
-        };
-        if let Some(pending) = report["pending"]
-            .as_array()
-            .and_then(|all| all.iter().find(|one| hangs(one)))
-        {
-            break pending.clone();
-        }
-        assert!(job.try_wait().unwrap().is_none());
-    };
+    let mut job = Hanging::start(&[]);
+    let pending = &job.pending;
     let missing = &pending["missing"][0];
     assert_eq!(
         (missing["subtask"].as_str(), missing["phase"].as_str()),
@@ -201,7 +170,7 @@ fn a_checkpoint_that_hangs_is_explained_by_the_subtask_that_holds_it_up() {
     let late = run(&["checkpoint", "--timeout", "100ms"]);
     assert!(one_error_line(&late, NO_ANSWER).contains("goes on in the job"));
     // It passes over the limit of checkpoints at a time, and hangs as they do.
-    let target = path("savepoints");
+    let target = job.folder.path().join("savepoints");
     let late = run(&["savepoint", "--target", arg(&target), "--timeout", "700ms"]);
     let told = one_error_line(&late, NO_ANSWER);
     let savepoint = told.split("; savepoint ").nth(1).unwrap_or_default();
@@ -211,13 +180,10 @@ fn a_checkpoint_that_hangs_is_explained_by_the_subtask_that_holds_it_up() {
         "{told}"
     );
     let mut rows = String::new();
-    job.stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut rows)
-        .unwrap();
+    let rest = job.child.stdout.take();
+    rest.unwrap().read_to_string(&mut rows).unwrap();
     assert_eq!(rows.lines().count(), 40_000);
-    assert!(job.wait().unwrap().success());
+    assert!(job.child.wait().unwrap().success());
 }
 
 #[test]

@@ -5,10 +5,10 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::hanging::Hanging;
 use support::place::{INTERRUPTED, Place, ask, left};
 use support::{Worker, arg, holdfast, one_error_line, rows, rows_of, run, text};
 
@@ -466,48 +466,14 @@ fn when_there_is_no_last_checkpoint_sigterm_cancels_after_its_bound_or_at_the_ne
 
 #[test]
 fn sigterm_says_what_the_last_checkpoint_waited_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    let words: String = (0..40_000).map(|n| format!("word{n}\n")).collect();
-    std::fs::write(path("text"), words).unwrap();
-    let (input, checkpoints) = (path("text"), path("checkpoints"));
-    let arguments = [
-        "run",
-        "wordcount",
-        "--input",
-        arg(&input),
-        "--checkpoints",
-        arg(&checkpoints),
-        "--interval",
-        "50ms",
-        "--stop-timeout",
-        "700ms",
-    ];
-    // Nobody reads the rows, so the subtask that writes them hangs.
-    let mut job = holdfast(&arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    loop {
-        let report = run(&["status", "--json"]);
-        let report: Value = serde_json::from_slice(&report.stdout).unwrap_or_default();
-        let missing = &report["pending"][0]["missing"][0];
-        if missing["for_ms"].as_u64().is_some_and(|ms| ms > 700) && missing["phase"].is_null() {
-            break;
-        }
-        assert!(job.try_wait().unwrap().is_none());
-    }
-    let pid = Pid::from_child(&job);
-    kill_process(pid, Signal::TERM).unwrap();
-    let errors = BufReader::new(job.stderr.take().unwrap());
+    let mut job = Hanging::start(&["--stop-timeout", "700ms"]);
+    kill_process(Pid::from_child(&job.child), Signal::TERM).unwrap();
+    let errors = BufReader::new(job.child.stderr.take().unwrap());
     let told = errors
         .lines()
         .map(Result::unwrap)
         .find(|line| line.starts_with("warning: there was no last checkpoint within 700ms"))
         .unwrap();
-    job.kill().unwrap();
-    job.wait().unwrap();
     assert!(
         told.contains(" waiting for acks for ")
             && told.contains("; 1.0 count -> map -> stdout: no barrier has come for "),

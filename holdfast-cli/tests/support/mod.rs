@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of this")]
 
 pub(crate) mod disk;
+pub(crate) mod hanging;
 pub(crate) mod place;
 
 use std::collections::BTreeMap;
@@ -128,7 +129,7 @@ pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Waits for something, at most half a minute.
 #[expect(clippy::disallowed_methods, reason = "the wait has a bound")]
-pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         let waited = started.elapsed();
