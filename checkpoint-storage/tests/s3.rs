@@ -19,33 +19,7 @@ use state_api::{
     Attempt, CheckpointId, CheckpointStorage, ErrorKind, ObjectHandle, Scope, StateHandle,
 };
 
-/// Bytes that no compressor and no pattern makes smaller or alike.
-fn noise(len: usize, seed: u64) -> Bytes {
-    let mut state = seed | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(len).collect::<Vec<_>>().into()
-}
-
-async fn write(root: &StoreRoot, body: Bytes, piece: usize) -> state_api::Result<StateHandle> {
-    let storage = ObjectCheckpointStorage::new(
-        root.clone(),
-        Attempt(7),
-        UuidSource::machine(),
-        options(0, 1 << 20),
-    );
-    let mut stream = storage.create(CheckpointId(1), Scope::Exclusive);
-    for at in (0..body.len()).step_by(piece) {
-        stream
-            .write(body.slice(at..(at + piece).min(body.len())))
-            .await?;
-    }
-    Ok(stream.finish().await?.unwrap())
-}
+use common::write_noise as write;
 
 fn object(handle: &StateHandle) -> &ObjectHandle {
     match handle {

@@ -85,6 +85,7 @@ pub(super) fn open_http<B: Builder>(
         Some(access.runtime().clone()),
     )
     .with_parts(policy.part_len, policy.concurrent_parts)
+    .in_bucket()
     .with_secrets(secrets)
     .with_uploads(uploads);
     let patience = Patience::new(policy, access.pacing().clone());
@@ -163,7 +164,19 @@ impl HttpTransport for PacedTransport {
         } else {
             self.pace.go_on();
         }
-        Ok(response)
+        // The services tell neither from what no further attempt would change.
+        let (kind, passes) = match response.status() {
+            http::StatusCode::TOO_MANY_REQUESTS => (
+                opendal::ErrorKind::RateLimited,
+                "the store asks for fewer requests",
+            ),
+            http::StatusCode::REQUEST_TIMEOUT => (
+                opendal::ErrorKind::Unexpected,
+                "a request took the store too long",
+            ),
+            _ => return Ok(response),
+        };
+        Err(opendal::Error::new(kind, passes).set_temporary())
     }
 }
 

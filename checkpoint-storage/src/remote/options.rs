@@ -94,7 +94,7 @@ store_options! {
         "Key to sign with.";
     "fs.oss.securityToken" ["oss.session-token"] "oss" "security_token" secret,
         "Token of temporary credentials.";
-    "cos.endpoint" [] "cos" "endpoint" shown,
+    "cos.endpoint" ["fs.cosn.bucket.endpoint_suffix"] "cos" "endpoint" shown,
         "URL of the server.";
     "cos.secret-id" ["fs.cosn.userinfo.secretId"] "cos" "secret_id" secret,
         "Id of the key to sign with.";
@@ -190,6 +190,9 @@ impl StoreOptions {
             "s3.path.style.access" | "s3.anonymous" | "gs.anonymous" => {
                 flag(value)?;
             }
+            // Read wrongly, it would be passed over for other credentials.
+            "gs.credential" if !is_base64(value) => return Err("it must be in base64".into()),
+            "azure.account-key" if !is_base64(value) => return Err("it must be in base64".into()),
             "s3.entropy.key" => {
                 crate::store::check_marker(value).map_err(|e| e.message().to_owned())?;
             }
@@ -266,6 +269,13 @@ fn flag(value: &str) -> Result<bool, String> {
     }
 }
 
+fn is_base64(value: &str) -> bool {
+    let digits = value.trim_end_matches('=');
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
+}
+
 fn number(value: &str, min: u64, max: u64) -> Result<u64, String> {
     value
         .parse()
@@ -330,6 +340,8 @@ mod tests {
             ("s3.path.style.access", "yes"),
             ("s3.entropy.key", "a/b"),
             ("s3.entropy.length", "4"),
+            ("gs.credential", "{\"type\":\"service_account\"}"),
+            ("azure.account-key", "not base64"),
         ] {
             assert!(
                 StoreOptions::new().with(key, value).is_err(),

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 
 use state_api::{Error, Result};
 
+#[cfg(feature = "remote")]
+use crate::remote::STORE_OPTIONS;
 use crate::remote::StoreAccess;
 use crate::root::StoreRoot;
 
@@ -195,9 +197,14 @@ fn build(
 ) -> Result<StoreRoot> {
     #[cfg(feature = "http")]
     use super::http::open_http;
+    check_said(&fields, feature)?;
     #[cfg(feature = "s3")]
     if feature == "s3" {
-        check_s3(&fields)?;
+        check_region(&fields)?;
+    }
+    // The services put a slash of their own behind it.
+    if let Some(endpoint) = fields.get_mut("endpoint") {
+        endpoint.truncate(endpoint.trim_end_matches('/').len());
     }
     let mut set = |name: &str, value: &str| {
         fields.insert(name.to_owned(), value.to_owned());
@@ -246,6 +253,7 @@ fn build(
                     .entry("endpoint".into())
                     .or_insert_with(|| format!("https://{account}.{domain}"));
             }
+            complete_azure(&mut fields)?;
             open_http::<opendal::services::Azblob>(fields, place, access, None)
         }
         #[cfg(feature = "oss")]
@@ -269,26 +277,87 @@ fn build(
 }
 
 /// Names the option that is missing, before opendal looks elsewhere for what was said in part.
-#[cfg(feature = "s3")]
-fn check_s3(fields: &BTreeMap<String, String>) -> Result<()> {
+#[cfg(feature = "remote")]
+fn check_said(fields: &BTreeMap<String, String>, feature: &str) -> Result<()> {
     let has = |name: &str| fields.contains_key(name);
-    let missing = |option: &'static str, why: &str| {
-        Err(Error::config(format!("{option} is not set{why}")).with("option", option))
+    let place = match feature {
+        "oss" => Some("fs.oss.endpoint"),
+        "cos" => Some("cos.endpoint"),
+        _ => None,
     };
-    match (has("access_key_id"), has("secret_access_key")) {
-        (true, false) => return missing("s3.secret-key", ", but s3.access-key is"),
-        (false, true) => return missing("s3.access-key", ", but s3.secret-key is"),
-        (false, false) if has("session_token") => {
-            return missing("s3.access-key", ", but s3.session-token is");
-        }
-        _ => {}
+    if let Some(option) = place.filter(|_| !has("endpoint")) {
+        return Err(not_set(option, ""));
     }
+    // The key, its id and a token that goes with both, by opendal's names.
+    let (id, key, token) = match feature {
+        "s3" => ("access_key_id", "secret_access_key", "session_token"),
+        "oss" => ("access_key_id", "access_key_secret", "security_token"),
+        "cos" => ("secret_id", "secret_key", "security_token"),
+        _ => return Ok(()),
+    };
+    let (missing, given) = match (has(id), has(key)) {
+        (true, false) => (key, id),
+        (false, true) => (id, key),
+        (false, false) if has(token) => (id, token),
+        _ => return Ok(()),
+    };
+    let named = |field: &str| {
+        STORE_OPTIONS
+            .iter()
+            .find(|option| option.service == feature && option.field == field)
+            .map_or("", |option| option.key)
+    };
+    let why = format!(", but {} is", named(given));
+    Err(not_set(named(missing), &why))
+}
+
+#[cfg(feature = "remote")]
+fn not_set(option: &'static str, why: &str) -> Error {
+    Error::config(format!("{option} is not set{why}")).with("option", option)
+}
+
+#[cfg(feature = "s3")]
+fn check_region(fields: &BTreeMap<String, String>) -> Result<()> {
     let in_environment = |name: &str| std::env::var_os(name).is_some();
-    if !has("region") && !in_environment("AWS_REGION") && !in_environment("AWS_DEFAULT_REGION") {
-        return missing(
-            "s3.region",
-            ", nor is AWS_REGION (any word will do for a server without regions)",
-        );
+    if fields.contains_key("region")
+        || in_environment("AWS_REGION")
+        || in_environment("AWS_DEFAULT_REGION")
+    {
+        return Ok(());
+    }
+    Err(not_set(
+        "s3.region",
+        ", nor is AWS_REGION (any word will do for a server without regions)",
+    ))
+}
+
+/// Finds out where an account of Azure is, and takes a token as the portal gives it.
+#[cfg(feature = "azblob")]
+fn complete_azure(fields: &mut BTreeMap<String, String>) -> Result<()> {
+    if let Some(token) = fields.get_mut("sas_token") {
+        *token = token.trim_start_matches('?').to_owned();
+    }
+    let in_environment = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let account = fields.get("account_name").cloned().or_else(|| {
+        ["AZBLOB_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_NAME"]
+            .iter()
+            .find_map(in_environment)
+    });
+    if !fields.contains_key("endpoint") {
+        let account = account.ok_or_else(|| {
+            not_set(
+                "azure.account-name",
+                ", nor is azure.endpoint, and the URL names no account",
+            )
+        })?;
+        let endpoint = format!("https://{account}.blob.core.windows.net");
+        fields.insert("endpoint".into(), endpoint);
+    } else if fields.contains_key("account_key") && account.is_none() {
+        // A server of one's own has the account in the path, where nobody looks for it.
+        let endpoint = fields.get("endpoint").map_or("", String::as_str);
+        if !endpoint.contains(".blob.") {
+            return Err(not_set("azure.account-name", ", but azure.account-key is"));
+        }
     }
     Ok(())
 }

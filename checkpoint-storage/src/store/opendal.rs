@@ -27,6 +27,7 @@ pub struct OpendalStore {
     operator: Operator,
     runtime: Option<Handle>,
     parts: Option<Parts>,
+    in_bucket: bool,
     secrets: Secrets,
     #[cfg(feature = "http")]
     uploads: Option<std::sync::Arc<dyn Uploads>>,
@@ -47,6 +48,7 @@ impl OpendalStore {
             operator,
             runtime,
             parts: None,
+            in_bucket: false,
             secrets: Secrets::default(),
             #[cfg(feature = "http")]
             uploads: None,
@@ -65,6 +67,15 @@ impl OpendalStore {
     #[cfg(feature = "http")]
     pub(crate) fn with_secrets(self, secrets: Secrets) -> Self {
         Self { secrets, ..self }
+    }
+
+    /// Says that names are all there is to folders, so that a listing which finds nothing to list misses the bucket itself.
+    #[cfg(feature = "http")]
+    pub(crate) fn in_bucket(self) -> Self {
+        Self {
+            in_bucket: true,
+            ..self
+        }
     }
 
     /// Sets what finds uploads in parts that never ended.
@@ -116,26 +127,51 @@ impl Failure {
     pub(crate) fn of(&self, doing: &'static str, path: &str, error: opendal::Error) -> Error {
         use opendal::ErrorKind as Theirs;
         let (kind, hint) = match error.kind() {
+            _ if is_missing_bucket(&error) => return self.no_bucket(doing, path, &error),
             Theirs::NotFound => (ErrorKind::NotFound, ""),
             Theirs::AlreadyExists | Theirs::ConditionNotMatch => (ErrorKind::AlreadyExists, ""),
             Theirs::ConfigInvalid => (ErrorKind::Config, ""),
             Theirs::PermissionDenied => (ErrorKind::Config, ": access is denied"),
             Theirs::Unsupported => (ErrorKind::Unsupported, ""),
-            _ if is_missing_bucket(&error) => (ErrorKind::Config, ": there is no such bucket"),
+            _ if is_unauthorised(&error) => (ErrorKind::Config, ": the credentials are refused"),
             _ => (ErrorKind::Retryable, ""),
         };
         Error::new(kind, format!("could not {doing}{hint}"))
             .with("object", path)
             .caused_by(ForeignError::new(&error, &self.0))
     }
+
+    fn no_bucket(&self, doing: &'static str, path: &str, error: &opendal::Error) -> Error {
+        Error::config(format!("could not {doing}: there is no such bucket"))
+            .with("object", path)
+            .caused_by(ForeignError::new(error, &self.0))
+    }
 }
 
-/// Services report a missing bucket as they please.
+/// Services report a missing bucket as they please, most as they do a missing object.
 fn is_missing_bucket(error: &opendal::Error) -> bool {
+    use opendal::ErrorKind::{ConfigInvalid, NotFound};
+    if !matches!(error.kind(), NotFound | ConfigInvalid) {
+        return false;
+    }
     let text = error.to_string();
-    ["NoSuchBucket", "ContainerNotFound"]
-        .iter()
-        .any(|code| text.contains(code))
+    [
+        "NoSuchBucket",
+        "ContainerNotFound",
+        "The specified bucket does not exist",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
+}
+
+/// An object is missing, in a bucket that is there.
+fn is_missing_object(error: &opendal::Error) -> bool {
+    error.kind() == opendal::ErrorKind::NotFound && !is_missing_bucket(error)
+}
+
+/// A request without valid credentials, which no service of opendal tells from other failures.
+fn is_unauthorised(error: &opendal::Error) -> bool {
+    error.kind() == opendal::ErrorKind::Unexpected && error.to_string().contains("status: 401")
 }
 
 impl ObjectStore for OpendalStore {
@@ -217,7 +253,7 @@ impl ObjectStore for OpendalStore {
                 match operator.stat(&path).await {
                     Ok(found) if found.is_file() => Ok(Some(found.content_length())),
                     Ok(_) => Ok(None),
-                    Err(e) if e.kind() == opendal::ErrorKind::NotFound => Ok(None),
+                    Err(e) if is_missing_object(&e) => Ok(None),
                     Err(e) => Err(failure.of("look at an object", &path, e)),
                 }
             }
@@ -227,11 +263,15 @@ impl ObjectStore for OpendalStore {
 
     fn list(&self, folder: &str) -> BoxFuture<'_, Result<Vec<StoreEntry>>> {
         let path = format!("{folder}/");
+        let in_bucket = self.in_bucket;
         self.run(move |operator, failure| {
             async move {
                 let found = match operator.list(&path).await {
                     Ok(found) => found,
-                    Err(e) if e.kind() == opendal::ErrorKind::NotFound => return Ok(Vec::new()),
+                    Err(e) if e.kind() == opendal::ErrorKind::NotFound && in_bucket => {
+                        return Err(failure.no_bucket("list a folder", &path, &e));
+                    }
+                    Err(e) if is_missing_object(&e) => return Ok(Vec::new()),
                     Err(e) => return Err(failure.of("list a folder", &path, e)),
                 };
                 let own = path.trim_matches('/');

@@ -10,16 +10,17 @@ use bytes::Bytes;
 use checkpoint_storage::{
     CheckpointMetadata, HookState, Lease, LocalStore, MemoryPublish, MemoryStore,
     ObjectCheckpointStorage, ObjectStore, ObjectWriter, OpendalStore, OperatorMetadata, Publish,
-    StoreEntry, StoreRoot, StreamOptions, SubtaskMetadata, UuidSource, digest_of,
+    StoreAccess, StoreEntry, StoreOptions, StoreRoot, StreamOptions, SubtaskMetadata, UuidSource,
+    digest_of,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use state_api::{
-    Attempt, CheckpointId, CodecKind, EntryCount, Error, GroupExtent, HashId, IncrementalHandle,
-    JobId, KeyGroup, KeyGroupOffsets, KeyGroupRange, KeyGroupsHandle, KeyedHandle, MaxParallelism,
-    NamedHandle, ObjectHandle, OperatorSnapshot, OperatorStateHandle, OperatorStateMode,
-    OperatorStatePart, OperatorUid, RelPath, Result, Root, Schema, SnapshotKind, StateHandle,
-    StateKind, StateMeta, StateSummary, TypeMeta,
+    Attempt, CheckpointId, CheckpointStorage, CodecKind, EntryCount, Error, GroupExtent, HashId,
+    IncrementalHandle, JobId, KeyGroup, KeyGroupOffsets, KeyGroupRange, KeyGroupsHandle,
+    KeyedHandle, MaxParallelism, NamedHandle, ObjectHandle, OperatorSnapshot, OperatorStateHandle,
+    OperatorStateMode, OperatorStatePart, OperatorUid, RelPath, Result, Root, Schema, Scope,
+    SnapshotKind, StateHandle, StateKind, StateMeta, StateSummary, TypeMeta,
 };
 use tokio::runtime::{Handle, Runtime};
 
@@ -51,7 +52,8 @@ pub(crate) fn options(threshold: i64, buffer: i64) -> StreamOptions {
     StreamOptions::new(threshold, buffer).unwrap()
 }
 
-/// Runs a test on a store of each kind: memory, local disk, two services of opendal, and S3 where it is compiled in.
+/// Runs a test on a store of each kind: memory, local disk, two services of opendal, S3 and the others behind HTTP where they
+/// are compiled in, and the one that the environment names.
 pub(crate) fn on_every_store(test: impl Fn(&str, &Runtime, StoreRoot)) {
     let runtime = runtime();
     let handle = || runtime.handle().clone();
@@ -86,17 +88,74 @@ pub(crate) fn on_every_store(test: impl Fn(&str, &Runtime, StoreRoot)) {
         let server = s3_testkit::S3Server::start().unwrap();
         test("S3", &runtime, s3(&server, &runtime, "test"));
     }
+    #[cfg(feature = "blob-tests")]
+    for protocol in s3_testkit::BlobProtocol::ALL {
+        let server = s3_testkit::BlobServer::start(protocol).unwrap();
+        let root = blobs(protocol, &server, &runtime, "test");
+        test(&format!("{protocol:?}"), &runtime, root);
+    }
+    if let Some(root) = named_store(&runtime, "test") {
+        test("HOLDFAST_STORE_URL", &runtime, root.clone());
+        runtime.block_on(remove_all(&root));
+    }
 }
 
-/// The options of a test server, with waits that no test notices.
-#[cfg(feature = "s3-tests")]
-pub(crate) fn s3_options(server: &s3_testkit::S3Server) -> checkpoint_storage::StoreOptions {
-    let mut options = checkpoint_storage::StoreOptions::new();
+/// Opens a new folder of the store that `HOLDFAST_STORE_URL` names, if it is set.
+pub(crate) fn named_store(runtime: &Runtime, name: &str) -> Option<StoreRoot> {
+    let url = std::env::var("HOLDFAST_STORE_URL").ok()?;
+    let folder = format!("{name}-{}", UuidSource::machine().next());
+    let folder = format!("{}/{folder}", url.trim_end_matches('/'));
+    Some(StoreRoot::open(&folder, named_access(runtime)).unwrap())
+}
+
+/// What the store that the environment names is reached with.
+pub(crate) fn named_access(runtime: &Runtime) -> StoreAccess {
+    let mut options = StoreOptions::new();
+    for (key, value) in named_options() {
+        options.set(&key, value).unwrap();
+    }
+    StoreAccess::new(runtime.handle().clone()).with_options(options)
+}
+
+/// The options in `HOLDFAST_STORE_OPTIONS`: `OPTION=VALUE` in each line.
+pub(crate) fn named_options() -> Vec<(String, String)> {
+    let lines = std::env::var("HOLDFAST_STORE_OPTIONS").unwrap_or_default();
+    lines
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| {
+            let (key, value) = line
+                .split_once('=')
+                .expect("HOLDFAST_STORE_OPTIONS has OPTION=VALUE in each line");
+            (key.trim().to_owned(), value.trim().to_owned())
+        })
+        .collect()
+}
+
+/// Deletes every object below a store's folder, and the folder.
+pub(crate) async fn remove_all(root: &StoreRoot) {
+    remove_below(root, String::new()).await;
+}
+
+fn remove_below(root: &StoreRoot, folder: String) -> BoxFuture<'_, ()> {
+    async move {
+        for entry in root.list(&folder).await.unwrap() {
+            let slash = if folder.is_empty() { "" } else { "/" };
+            let path = format!("{folder}{slash}{}", entry.name);
+            if entry.is_folder {
+                remove_below(root, path).await;
+            } else {
+                root.delete(&path).await.unwrap();
+            }
+        }
+        root.remove_folder(&folder).await.unwrap();
+    }
+    .boxed()
+}
+
+/// Waits that no test notices.
+fn hasty(mut options: StoreOptions) -> StoreOptions {
     for (key, value) in [
-        ("s3.endpoint", server.endpoint().as_str()),
-        ("s3.region", "eu-west-1"),
-        ("s3.access-key", s3_testkit::S3Server::ACCESS_KEY),
-        ("s3.secret-key", s3_testkit::S3Server::SECRET_KEY),
         ("fs.requests.initial-backoff", "2 ms"),
         ("fs.requests.max-backoff", "20 ms"),
         // Completing an upload counts the failures of its parts too.
@@ -109,16 +168,129 @@ pub(crate) fn s3_options(server: &s3_testkit::S3Server) -> checkpoint_storage::S
     options
 }
 
+/// The options of a test server.
+#[cfg(feature = "s3-tests")]
+pub(crate) fn s3_options(server: &s3_testkit::S3Server) -> StoreOptions {
+    let mut options = hasty(StoreOptions::new());
+    for (key, value) in [
+        ("s3.endpoint", server.endpoint().as_str()),
+        ("s3.region", "eu-west-1"),
+        ("s3.access-key", s3_testkit::S3Server::ACCESS_KEY),
+        ("s3.secret-key", s3_testkit::S3Server::SECRET_KEY),
+    ] {
+        options.set(key, value).unwrap();
+    }
+    options
+}
+
+/// What requests to the other test servers are authorised with; base64, as Azure's keys are.
+pub(crate) const KEY_ID: &str = "AKIDHOLDFASTTESTS";
+pub(crate) const KEY: &str = "aG9sZGZhc3QgdGVzdHMga2V5";
+
+/// The options of a test server of another protocol.
+#[cfg(feature = "blob-tests")]
+pub(crate) fn blob_options(
+    protocol: s3_testkit::BlobProtocol,
+    server: &s3_testkit::BlobServer,
+) -> StoreOptions {
+    use s3_testkit::BlobProtocol::{Aliyun, Azure, Google, Tencent};
+    let (endpoint, credentials) = match protocol {
+        Azure => (
+            "azure.endpoint",
+            vec![
+                ("azure.account-name", s3_testkit::BlobServer::ACCOUNT),
+                ("azure.account-key", KEY),
+            ],
+        ),
+        Google => ("gs.endpoint", vec![("gs.token", KEY)]),
+        Aliyun => (
+            "fs.oss.endpoint",
+            vec![
+                ("fs.oss.accessKeyId", KEY_ID),
+                ("fs.oss.accessKeySecret", KEY),
+            ],
+        ),
+        Tencent => (
+            "cos.endpoint",
+            vec![("cos.secret-id", KEY_ID), ("cos.secret-key", KEY)],
+        ),
+    };
+    let mut options = hasty(StoreOptions::new());
+    options.set(endpoint, server.endpoint()).unwrap();
+    for (key, value) in credentials {
+        options.set(key, value).unwrap();
+    }
+    options
+}
+
+/// The URL of a folder of a test server's bucket.
+#[cfg(feature = "blob-tests")]
+pub(crate) fn blob_url(protocol: s3_testkit::BlobProtocol, folder: &str) -> String {
+    use s3_testkit::BlobProtocol::{Aliyun, Azure, Google, Tencent};
+    let (scheme, bucket) = match protocol {
+        Azure => ("az", s3_testkit::BlobServer::BUCKET),
+        Google => ("gs", s3_testkit::BlobServer::BUCKET),
+        Aliyun => ("oss", s3_testkit::BlobServer::BUCKET_IN_HOST),
+        Tencent => ("cos", s3_testkit::BlobServer::BUCKET_IN_HOST),
+    };
+    format!("{scheme}://{bucket}/{folder}")
+}
+
+/// A folder of a test server's bucket.
+#[cfg(feature = "blob-tests")]
+pub(crate) fn blobs(
+    protocol: s3_testkit::BlobProtocol,
+    server: &s3_testkit::BlobServer,
+    runtime: &Runtime,
+    folder: &str,
+) -> StoreRoot {
+    let access =
+        StoreAccess::new(runtime.handle().clone()).with_options(blob_options(protocol, server));
+    StoreRoot::open(&blob_url(protocol, folder), access).unwrap()
+}
+
 /// A folder of a test server's bucket.
 #[cfg(feature = "s3-tests")]
 pub(crate) fn s3(server: &s3_testkit::S3Server, runtime: &Runtime, folder: &str) -> StoreRoot {
-    let access = checkpoint_storage::StoreAccess::new(runtime.handle().clone())
-        .with_options(s3_options(server));
+    let access = StoreAccess::new(runtime.handle().clone()).with_options(s3_options(server));
     StoreRoot::open(
         &format!("s3://{}/{folder}", s3_testkit::S3Server::BUCKET),
         access,
     )
     .unwrap()
+}
+
+/// Bytes that no compressor and no pattern makes smaller or alike.
+pub(crate) fn noise(len: usize, seed: u64) -> Bytes {
+    let mut state = seed | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(len).collect::<Vec<_>>().into()
+}
+
+/// Writes an object as a checkpoint does, in pieces of a length.
+pub(crate) async fn write_noise(
+    root: &StoreRoot,
+    body: Bytes,
+    piece: usize,
+) -> Result<StateHandle> {
+    let storage = ObjectCheckpointStorage::new(
+        root.clone(),
+        Attempt(7),
+        UuidSource::machine(),
+        options(0, 1 << 20),
+    );
+    let mut stream = storage.create(CheckpointId(1), Scope::Exclusive);
+    for at in (0..body.len()).step_by(piece) {
+        stream
+            .write(body.slice(at..(at + piece).min(body.len())))
+            .await?;
+    }
+    Ok(stream.finish().await?.unwrap())
 }
 
 /// Returns every object below a folder, in order.
