@@ -376,7 +376,7 @@ fn an_unknown_optional_section_survives_on_every_level() {
     let mut with = sample();
     with.unknown = vec![raw(5, b"before the operators"), raw(1_000_001, b"behind")];
     with.operators[0].unknown = vec![raw(99, b"operator")];
-    with.operators[0].subtasks[0].unknown = vec![raw(6, b""), raw(77, b"subtask")];
+    with.operators[0].subtasks[0].unknown = vec![raw(7, b""), raw(77, b"subtask")];
     let mut read = round_trip(&with);
     assert_eq!(read, with);
     read.properties.insert("edited".into(), "yes".into());

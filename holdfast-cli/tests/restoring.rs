@@ -169,7 +169,7 @@ fn what_a_job_does_not_have_is_renamed_or_left_behind_and_never_lost_by_mistake(
         run(&[&arguments[..], more, &["--plan"]].concat())
     };
     let refused = flights(&[]);
-    let told = one_error_line(&refused, 1);
+    let told = one_error_line(&refused, 2);
     assert!(
         told.contains("an operator that the job does not have") && told.contains("operator=count"),
         "{told}"
