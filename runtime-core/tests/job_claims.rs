@@ -447,7 +447,7 @@ fn a_claim_outlasts_the_process_and_what_was_claimed_is_kept_as_long_as_any_of_i
 /// What is complete stays whole: a claimer gets one checkpoint, not those that were built upon it.
 #[test]
 fn checkpoints_beside_a_claimed_one_keep_the_objects_that_they_share_with_it() {
-    let mut shared_with_it = 0;
+    let (mut shared_with_it, mut gone) = (0, 0);
     for (seed, claimer) in (0..8).zip(["second", "first"].into_iter().cycle()) {
         let (lines, ledger, folders) = (lines(4000), Ledger::new(), Folders::new());
         let job = wordcount(&lines, 2, &ledger);
@@ -475,17 +475,21 @@ fn checkpoints_beside_a_claimed_one_keep_the_objects_that_they_share_with_it() {
             stopped_with(
                 &folders,
                 seed + 100,
-                &Sharing::default(),
+                &Sharing {
+                    keeps: true,
+                    ..Sharing::default()
+                },
                 &job,
                 None,
                 &claiming,
             );
         }
+        let retained = if claimer == "first" { 8 } else { 1 };
         let going_on = match seed % 4 {
             0 | 1 => ExecutionSettings {
                 restore: RestoreFrom::Latest,
                 claim: ClaimMode::NoClaim,
-                checkpointing: retaining(settings(10), 8).checkpointing,
+                checkpointing: retaining(settings(10), retained).checkpointing,
                 ..claiming
             },
             _ => claiming,
@@ -509,8 +513,19 @@ fn checkpoints_beside_a_claimed_one_keep_the_objects_that_they_share_with_it() {
             .map(ToString::to_string)
             .collect();
         shared_with_it += shared.intersection(&oldest).count();
-        folders.check("second");
+        let (_, used) = folders.check("second");
+        let in_first = used.iter().any(|object| object.contains("/first/"));
+        if claimer == "second" && !in_first {
+            let claimed = folders.names(&format!("first/chk-{}", before[0]));
+            assert_eq!(
+                claimed,
+                Vec::<String>::new(),
+                "seed {seed}: it is discarded"
+            );
+            gone += 1;
+        }
     }
+    assert_eq!(gone, 4, "the claimed checkpoint is needed for ever");
     assert!(shared_with_it > 0, "nothing was shared");
 }
 

@@ -40,9 +40,11 @@ struct Opened {
     storage: Arc<ObjectCheckpointStorage>,
     /// What this attempt has published or was handed, and is not known to be gone.
     retained: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
-    /// Complete checkpoints that this job makes no use of and that share objects with those it does: of its own those that others have
-    /// claimed, and those beside one that it has claimed. Their objects stay.
+    /// Complete checkpoints of this job that others have claimed. Their objects stay.
     lent: Vec<Arc<CheckpointMetadata>>,
+    /// Complete checkpoints of others beside one that this job has claimed. Their objects stay too, but this job makes no use of them:
+    /// what it has claimed is not kept for their sake.
+    beside: Vec<Arc<CheckpointMetadata>>,
     /// Checkpoints of others that this job has claimed.
     claimed: BTreeMap<CheckpointId, StoredCheckpoint>,
     /// Those that an earlier run has claimed, with objects that checkpoints of this job use: the claim keeps others from deleting these.
@@ -151,16 +153,15 @@ impl FolderCheckpoints {
     async fn discard_claimed_before(
         &self,
         opened: &Opened,
-        others: &[&CheckpointMetadata],
+        used: &[&CheckpointMetadata],
     ) -> Result<()> {
+        let beside = || opened.beside.iter().map(AsRef::as_ref);
         for found in &opened.claimed_before {
-            if is_used(&found.own, others) {
+            if is_used(&found.own, used) {
                 continue;
             }
-            let report = opened
-                .store
-                .discard_claimed(found, others.iter().copied())
-                .await?;
+            let others = used.iter().copied().chain(beside());
+            let report = opened.store.discard_claimed(found, others).await?;
             report.into_result()?;
             if let Some(opened) = &mut *self.lock() {
                 let url = found.folder.url();
@@ -337,13 +338,13 @@ impl CheckpointStore for FolderCheckpoints {
             let store = store.with_claimed(self.allowed.iter().cloned());
             let retained = continued(&store).await?;
             let (claimed_roots, claimed_before) = self.claimed_before(&store, &retained).await?;
-            let mut lent = Vec::new();
+            let mut beside = Vec::new();
             for root in &claimed_roots {
                 let ours = claimed_before
                     .iter()
                     .filter(|found| found.own.url() == root.url());
                 let ours: Vec<_> = ours.map(|found| found.metadata.checkpoint).collect();
-                lent.extend(self.beside(root, &ours).await?);
+                beside.extend(self.beside(root, &ours).await?);
             }
             let store = store.with_claimed(claimed_roots.iter().cloned());
             let start = StoreStart {
@@ -356,7 +357,8 @@ impl CheckpointStore for FolderCheckpoints {
                 store,
                 storage,
                 retained,
-                lent,
+                lent: Vec::new(),
+                beside,
                 claimed: BTreeMap::new(),
                 claimed_before,
                 claimed_roots,
@@ -445,7 +447,7 @@ impl CheckpointStore for FolderCheckpoints {
                 opened.storage = Arc::new(opened.store.storage(self.options));
                 opened.claimed.insert(metadata.checkpoint, found);
             }
-            opened.lent.extend(beside);
+            opened.beside.extend(beside);
             opened
                 .retained
                 .insert(metadata.checkpoint, Arc::clone(&metadata));
@@ -456,14 +458,14 @@ impl CheckpointStore for FolderCheckpoints {
 
     fn delete_shared(&self, objects: Vec<ObjectHandle>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let Opened { store, lent, .. } = self.opened()?;
-            let kept: HashSet<_> = lent
-                .iter()
+            let opened = self.opened()?;
+            let kept: HashSet<_> = (opened.lent.iter().chain(&opened.beside))
                 .flat_map(|metadata| metadata.objects())
                 .map(|used| used.object)
                 .collect();
             let unused: Vec<_> = objects.into_iter().filter(|o| !kept.contains(o)).collect();
-            store.delete_objects(&unused).await?.into_result().map(drop)
+            let report = opened.store.delete_objects(&unused).await?;
+            report.into_result().map(drop)
         })
     }
 
@@ -586,23 +588,15 @@ impl CheckpointStore for FolderCheckpoints {
                 return self.discard_savepoint(&savepoint).await;
             }
             let opened = self.opened()?;
-            let others = opened.retained.values().chain(&opened.lent);
-            let others = others.map(AsRef::as_ref);
-            let others = others.filter(|other| other.checkpoint != metadata.checkpoint);
-            let others: Vec<&CheckpointMetadata> = others.collect();
+            let used = opened.retained.values().chain(&opened.lent);
+            let used = used.map(AsRef::as_ref);
+            let used = used.filter(|other| other.checkpoint != metadata.checkpoint);
+            let used: Vec<&CheckpointMetadata> = used.collect();
+            let beside = opened.beside.iter().map(AsRef::as_ref);
+            let others = used.iter().copied().chain(beside);
             let report = match opened.claimed.get(&metadata.checkpoint) {
-                Some(found) => {
-                    opened
-                        .store
-                        .discard_claimed(found, others.iter().copied())
-                        .await?
-                }
-                None => {
-                    opened
-                        .store
-                        .discard(&metadata, others.iter().copied())
-                        .await?
-                }
+                Some(found) => opened.store.discard_claimed(found, others).await?,
+                None => opened.store.discard(&metadata, others).await?,
             };
             // Only now is it known to be gone, or claimed: until then it may be there as a whole.
             if let Some(opened) = &mut *self.lock() {
@@ -612,7 +606,7 @@ impl CheckpointStore for FolderCheckpoints {
                 }
             }
             report.into_result()?;
-            self.discard_claimed_before(&opened, &others).await?;
+            self.discard_claimed_before(&opened, &used).await?;
             reap(&opened.storage).await
         })
     }
