@@ -56,11 +56,9 @@ impl Output {
         let Some(folder) = &self.folder else {
             return Ok(());
         };
-        let ahead = match FileSink::<String>::parts_after(folder, "part", id) {
-            Ok(ahead) => ahead,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(unusable(folder, &error)),
-        };
+        let ahead = files(folder)
+            .parts_after(id)
+            .map_err(|error| unusable(folder, &error))?;
         let Some(first) = ahead.first() else {
             return Ok(());
         };
@@ -97,7 +95,7 @@ impl Output {
     /// The two kinds of output have names of their own: what a checkpoint holds of one can't be taken for the other's.
     pub(crate) fn attach(&self, rows: &Stream<String>) {
         match &self.folder {
-            Some(folder) => rows.sink_exactly_once("files", FileSink::lines(folder).suffix(".csv")),
+            Some(folder) => rows.sink_exactly_once("files", files(folder)),
             None => rows.sink("stdout", PrintSink::new(io::stdout())),
         }
     }
@@ -109,6 +107,10 @@ impl Output {
             None => format!("the columns are {}", self.columns),
         }
     }
+}
+
+fn files(folder: &Path) -> FileSink<String> {
+    FileSink::lines(folder).suffix(".csv")
 }
 
 fn unusable(folder: &Path, error: &io::Error) -> Failure {

@@ -1,5 +1,6 @@
 use std::fmt::Display;
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,23 +100,23 @@ impl<T: Record> FileSink<T> {
         self
     }
 
-    /// Returns the names of the visible files in a folder that later checkpoints than this one committed, sorted.
+    /// Returns the names of the visible files of this sink that later checkpoints than this one committed, sorted.
     ///
     /// A job that starts from the checkpoint writes their rows again. A restart never does, since it goes on from the newest checkpoint; whoever
-    /// names an older one to start from moves such files away before. Files of other jobs with the same prefix count too.
+    /// names an older one to start from moves such files away before. Files of other jobs with the same prefix in the folder count too.
     ///
     /// # Errors
-    /// Those of reading the folder.
-    pub fn parts_after(
-        folder: impl AsRef<Path>,
-        prefix: &str,
-        checkpoint: CheckpointId,
-    ) -> std::io::Result<Vec<String>> {
+    /// Those of reading the folder; one that is not there holds nothing.
+    pub fn parts_after(&self, checkpoint: CheckpointId) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(folder)? {
+        for entry in entries {
             let name = entry?.file_name().into_string();
             names.extend(name.ok().filter(|name| {
-                part_name::committed_by(name, prefix).is_some_and(|by| by > checkpoint.0)
+                part_name::committed_by(name, &self.prefix).is_some_and(|by| by > checkpoint.0)
             }));
         }
         names.sort_unstable();
