@@ -57,7 +57,12 @@ extern "C" fn at_the_end() {
     let in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
     let patience = Duration::from_millis(PATIENCE_MS.load(Ordering::Relaxed));
     // What is in use still is not waited for: a store may hang.
-    drop(LESS_IN_USE.wait_timeout_while(in_use, patience, |in_use| *in_use > 0));
+    let waits = |in_use: &mut usize| {
+        #[cfg(test)]
+        tests::WAITING.store(true, Ordering::Release);
+        *in_use > 0
+    };
+    drop(LESS_IN_USE.wait_timeout_while(in_use, patience, waits));
 }
 
 #[cfg(test)]
@@ -65,9 +70,13 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
     use std::process::Command;
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
     use crate::fault_tests::open;
+
+    /// The end of this process has looked for databases in use.
+    pub(super) static WAITING: AtomicBool = AtomicBool::new(false);
 
     /// Runs one of the functions below in a process of its own; returns what that leaves in the folder of its databases.
     fn left_by(function: &str) -> usize {
@@ -105,8 +114,9 @@ mod tests {
         // However slow this machine is at the moment.
         PATIENCE_MS.store(60_000, Ordering::Relaxed);
         std::thread::spawn(move || {
-            // The other thread comes to the end of the process meanwhile.
-            std::thread::sleep(Duration::from_millis(100));
+            while !WAITING.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
             drop(store);
         });
         std::process::exit(7);
