@@ -34,8 +34,9 @@ pub(crate) struct KeyedCore<K> {
     time: RestoredTime,
     /// Keeps `time`, unless the operator has operator states of its own.
     time_states: Option<OperatorStates>,
-    /// At the end of the input, timers by the clock stay where they are: what follows takes no more records.
     pub(crate) told: ToldOfEnd,
+    /// Whether the input has ended in this run. Timers by the clock stay where they are from then on: what follows takes no more records.
+    input_ended: bool,
     /// The last watermark whose timers have all fired.
     pub(crate) watermark: i64,
     /// The watermark whose timers are firing.
@@ -52,6 +53,7 @@ impl<K: StateKey> KeyedCore<K> {
             time: RestoredTime::default(),
             time_states: None,
             told: ToldOfEnd::default(),
+            input_ended: false,
             watermark: i64::MIN,
             firing: None,
         }
@@ -200,6 +202,12 @@ impl<K: StateKey> KeyedCore<K> {
         is_new
     }
 
+    /// Takes note of the end of the input; returns whether the operator is to be told.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.input_ended = true;
+        self.told.finish()
+    }
+
     /// Binds the states to the key of a record, and returns the watermark that holds for it.
     #[inline]
     pub(crate) fn at_record<'a>(
@@ -249,7 +257,7 @@ impl<K: StateKey> KeyedCore<K> {
 
     /// Returns when the next timer in processing time is due.
     pub(crate) fn next_wakeup(&mut self) -> Result<Option<i64>> {
-        let (Some(states), false) = (&mut self.states, self.told.is_finished()) else {
+        let (Some(states), false) = (&mut self.states, self.input_ended) else {
             return Ok(None);
         };
         let mut earliest: Option<i64> = None;
@@ -262,7 +270,7 @@ impl<K: StateKey> KeyedCore<K> {
     }
 
     pub(crate) fn has_processing_timers(&self) -> bool {
-        !self.told.is_finished() && !self.timers.processing.is_empty()
+        !self.input_ended && !self.timers.processing.is_empty()
     }
 
     /// Reads the raw bytes of this subtask's key groups; `None` at a fresh start.

@@ -253,7 +253,7 @@ impl<O: KeyedOperator> Control for KeyedHead<O> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if self.core.told.finish() {
+        if self.core.finish() {
             let mut out = Out::new(self.next.as_mut(), NO_TIMESTAMP, self.core.watermark);
             let result = self.operator.finish(&mut out);
             result.map_err(|error| self.named(error))?;
