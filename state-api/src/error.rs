@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -157,6 +158,20 @@ shorthand! {
     user => User;
     /// Creates a [`ErrorKind::Bug`] error.
     bug => Bug;
+}
+
+impl Error {
+    /// Creates a [`ErrorKind::User`] error of what a panic in foreign code said: the first line of its message.
+    #[cold]
+    pub fn panicked(who: &str, panic: &(dyn Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .and_then(|text| text.lines().next())
+            .unwrap_or("no message");
+        Self::user(format!("{who} panicked: {text}"))
+    }
 }
 
 impl fmt::Display for Error {

@@ -1,3 +1,4 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,6 +56,30 @@ pub trait Executor: Send + Sync {
     }
 }
 
+impl dyn Executor {
+    /// Runs work on a CPU thread; the future gives its result. The work runs whether that is waited for or not.
+    ///
+    /// # Errors
+    /// Those of the work; `User` if it panicked, `Cancelled` if the executor dropped it.
+    pub fn on_cpu<T: Send + 'static, W: FnOnce() -> Result<T> + Send + 'static>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T>> + Send + use<T, W> {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        self.spawn_cpu(Box::new(move || {
+            let result = catch_unwind(AssertUnwindSafe(work))
+                .unwrap_or_else(|panic| Err(Error::panicked("the work", panic.as_ref())));
+            // A receiver that is gone was cancelled: the result is not wanted.
+            drop(sender.send(result));
+        }));
+        async {
+            receiver
+                .await
+                .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))
+        }
+    }
+}
+
 /// What the async part of a snapshot may use.
 #[derive(Clone)]
 pub struct PersistContext {
@@ -87,22 +112,15 @@ impl PersistContext {
         }
     }
 
-    /// Runs work on a CPU thread and waits for its result.
+    /// Runs work on a CPU thread and waits for its result; see [`on_cpu`](trait.Executor.html#method.on_cpu).
     ///
     /// # Errors
-    /// Those of the work; `Cancelled` if the executor dropped it.
+    /// As there.
     pub async fn on_cpu<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (sender, receiver) = futures_channel::oneshot::channel();
-        self.executor.spawn_cpu(Box::new(move || {
-            // A receiver that is gone was cancelled: the result is not wanted.
-            drop(sender.send(work()));
-        }));
-        receiver
-            .await
-            .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))
+        self.executor.on_cpu(work).await
     }
 }
 

@@ -12,8 +12,8 @@ use state_api::{
 };
 
 use super::layout::Layout;
+use super::manifest;
 use super::merge::{Origin, Plan};
-use super::{manifest, on_cpu};
 use crate::error::folder_failed;
 use crate::folder::{InstanceFolder, link_or_copy};
 
@@ -51,11 +51,12 @@ pub(crate) async fn assemble(
     cx: &RestoreContext,
 ) -> Result<FromCopies> {
     let (to, held) = (folder.to_owned(), Arc::clone(above));
-    on_cpu(cx, move || {
-        let _held = held;
-        fs::create_dir_all(&to).map_err(|e| folder_failed("create folder", &to, e))
-    })
-    .await?;
+    cx.executor
+        .on_cpu(move || {
+            let _held = held;
+            fs::create_dir_all(&to).map_err(|e| folder_failed("create folder", &to, e))
+        })
+        .await?;
     let sizes: BTreeMap<u64, u64> = plan
         .layout
         .files()
@@ -77,7 +78,9 @@ pub(crate) async fn assemble(
     }
     drop(fetched);
     let (layout, to) = (plan.layout.clone(), folder.to_owned());
-    on_cpu(cx, move || write_manifest(&layout, &to)).await?;
+    cx.executor
+        .on_cpu(move || write_manifest(&layout, &to))
+        .await?;
     Ok(from_copies)
 }
 
@@ -91,10 +94,11 @@ async fn fetch(
     match origin {
         Origin::Local(from) => {
             let from = from.clone();
-            on_cpu(cx, move || {
-                link_or_copy(&from, &path).map_err(|e| folder_failed("link file", &from, e))
-            })
-            .await?;
+            cx.executor
+                .on_cpu(move || {
+                    link_or_copy(&from, &path).map_err(|e| folder_failed("link file", &from, e))
+                })
+                .await?;
         }
         Origin::Stored(handle) if handle.len() != size => {
             let error = Error::corrupt("a file is not as long as its layout says");
@@ -102,10 +106,11 @@ async fn fetch(
         }
         Origin::Stored(StateHandle::Inline(bytes)) => {
             let bytes = bytes.clone();
-            on_cpu(cx, move || {
-                fs::write(&path, &bytes).map_err(|e| folder_failed("write file", &path, e))
-            })
-            .await?;
+            cx.executor
+                .on_cpu(move || {
+                    fs::write(&path, &bytes).map_err(|e| folder_failed("write file", &path, e))
+                })
+                .await?;
         }
         Origin::Stored(handle @ StateHandle::Object(object)) => {
             if cx.storage.link_copy(object, &path).await {
@@ -123,7 +128,7 @@ async fn fetch(
 
 async fn download(object: &ObjectHandle, path: &Path, cx: &RestoreContext) -> Result<()> {
     let part = path.with_extension("part");
-    let mut file = on_cpu(cx, move || Part::create(part)).await?;
+    let mut file = cx.executor.on_cpu(move || Part::create(part)).await?;
     let mut reader = None;
     let mut failures = 0;
     loop {
@@ -131,7 +136,7 @@ async fn download(object: &ObjectHandle, path: &Path, cx: &RestoreContext) -> Re
             Ok(Some(bytes)) => {
                 // However often it breaks off: each time it got further.
                 failures = 0;
-                file = on_cpu(cx, move || file.append(&bytes)).await?;
+                file = cx.executor.on_cpu(move || file.append(&bytes)).await?;
             }
             Ok(None) => break,
             Err(error) if error.kind() == ErrorKind::Retryable && failures < RETRIES => {
@@ -144,7 +149,9 @@ async fn download(object: &ObjectHandle, path: &Path, cx: &RestoreContext) -> Re
         }
     }
     let (len, digest, path) = (object.len, object.digest, path.to_owned());
-    on_cpu(cx, move || file.finish(len, digest, &path)).await
+    cx.executor
+        .on_cpu(move || file.finish(len, digest, &path))
+        .await
 }
 
 /// Reads all bytes of a handle, again if the store fails for the moment.

@@ -28,7 +28,7 @@ mod upload;
 
 use std::collections::BTreeMap;
 
-use state_api::{Error, RestoreContext, Result, StateHandle};
+use state_api::StateHandle;
 
 pub(crate) use native::Native;
 pub use restore::RestoreStats;
@@ -43,21 +43,6 @@ const LAYOUT: &str = "layout";
 ///
 /// A number is never given to another file of the same database, so that the same number means the same bytes.
 type Objects = BTreeMap<u64, StateHandle>;
-
-/// Runs work on a CPU thread and waits for its result.
-async fn on_cpu<T: Send + 'static>(
-    cx: &RestoreContext,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let (sender, receiver) = futures_channel::oneshot::channel();
-    cx.executor.spawn_cpu(Box::new(move || {
-        // A receiver that is gone was cancelled: the result is not wanted.
-        drop(sender.send(work()));
-    }));
-    receiver
-        .await
-        .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))
-}
 
 #[cfg(test)]
 mod fuzz_tests;

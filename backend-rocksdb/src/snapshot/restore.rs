@@ -14,7 +14,7 @@ use super::frozen::Frozen;
 use super::laps::{Laps, Part};
 use super::layout::{Bounds, Layout, file_name};
 use super::merge::{Origin, Plan, Source, merge};
-use super::{FORMAT, LAYOUT, Objects, on_cpu};
+use super::{FORMAT, LAYOUT, Objects};
 use crate::database::{ColumnCell, Database};
 use crate::error::folder_failed;
 use crate::folder::InstanceFolder;
@@ -193,24 +193,27 @@ impl Place<'_> {
             self.open(&plan, &bounds, &scratch.0, &[], work, cx).await?;
         let prefix_len = self.prefix_len;
         let (layout, links) = (scratch.0.clone(), scratch.0.join("links"));
-        let (cleaned, rewritten) = on_cpu(cx, move || {
-            let rewritten = beyond.map_or(0, |beyond| beyond.rewrite());
-            let frozen = Frozen::cut_and_wait(&database, &columns, prefix_len)?;
-            fs::create_dir_all(&links).map_err(|e| folder_failed("create folder", &links, e))?;
-            let layout = frozen.layout()?;
-            let mut origins = BTreeMap::new();
-            for file in layout.files() {
-                frozen.link(file.number, &links)?;
-                origins.insert(file.number, Origin::Local(links.join(file.name())));
-            }
-            let cleaned = Source {
-                range,
-                layout,
-                origins,
-            };
-            Ok((cleaned, rewritten))
-        })
-        .await?;
+        let (cleaned, rewritten) = cx
+            .executor
+            .on_cpu(move || {
+                let rewritten = beyond.map_or(0, |beyond| beyond.rewrite());
+                let frozen = Frozen::cut_and_wait(&database, &columns, prefix_len)?;
+                fs::create_dir_all(&links)
+                    .map_err(|e| folder_failed("create folder", &links, e))?;
+                let layout = frozen.layout()?;
+                let mut origins = BTreeMap::new();
+                for file in layout.files() {
+                    frozen.link(file.number, &links)?;
+                    origins.insert(file.number, Origin::Local(links.join(file.name())));
+                }
+                let cleaned = Source {
+                    range,
+                    layout,
+                    origins,
+                };
+                Ok((cleaned, rewritten))
+            })
+            .await?;
         work.laps.end(Part::Clip);
         work.stats.rewritten_bytes += rewritten;
         tracing::warn!(path = %layout.display(), "a part of a snapshot held more than its key groups, and was cleaned by itself");
@@ -239,27 +242,29 @@ impl Place<'_> {
         let (layout, crossing) = (plan.layout.clone(), plan.crossing.clone());
         let (states, prefix_len) = (states.to_vec(), self.prefix_len);
         let clock = Arc::clone(work.laps.clock());
-        let (database, columns, beyond, opened_ns) = on_cpu(cx, move || {
-            let access = |state: &str| {
-                let meta = states.iter().find(|meta| &*meta.name == state);
-                meta.map_or(KeyAccess::Ordered, |meta| KeyAccess::of(meta, prefix_len))
-            };
-            let database = Database::open(folder, path, tuning, access).map_err(of_snapshot)?;
-            let columns = database
-                .states()
-                .iter()
-                .map(|state| database.column(state, access(state)))
-                .collect::<Result<Vec<_>>>()?;
-            let opened_ns = clock.monotonic_ns();
-            let beyond = match crossing.is_empty() {
-                true => None,
-                false => Some(Beyond::delete(
-                    &database, &columns, &layout, &crossing, &bounds,
-                )?),
-            };
-            Ok((database, columns, beyond, opened_ns))
-        })
-        .await?;
+        let (database, columns, beyond, opened_ns) = cx
+            .executor
+            .on_cpu(move || {
+                let access = |state: &str| {
+                    let meta = states.iter().find(|meta| &*meta.name == state);
+                    meta.map_or(KeyAccess::Ordered, |meta| KeyAccess::of(meta, prefix_len))
+                };
+                let database = Database::open(folder, path, tuning, access).map_err(of_snapshot)?;
+                let columns = database
+                    .states()
+                    .iter()
+                    .map(|state| database.column(state, access(state)))
+                    .collect::<Result<Vec<_>>>()?;
+                let opened_ns = clock.monotonic_ns();
+                let beyond = match crossing.is_empty() {
+                    true => None,
+                    false => Some(Beyond::delete(
+                        &database, &columns, &layout, &crossing, &bounds,
+                    )?),
+                };
+                Ok((database, columns, beyond, opened_ns))
+            })
+            .await?;
         if beyond.is_some() {
             work.laps.end_at(Part::Open, opened_ns);
             work.laps.end(Part::Clip);

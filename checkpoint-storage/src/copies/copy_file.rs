@@ -1,11 +1,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bytes::Bytes;
-use state_api::{Error, Executor, ObjectHandle, Result};
-use tokio::sync::oneshot;
+use state_api::{Error, ObjectHandle, Result};
 
 use crate::digest::DigestBuilder;
 
@@ -14,21 +12,6 @@ const PIECE: usize = 1 << 20;
 
 /// Tries at making a file in a folder that others remove when it is empty.
 const TRIES: usize = 4;
-
-/// Runs file work on a CPU thread and waits for its result.
-pub(super) async fn on_cpu<T: Send + 'static>(
-    executor: &Arc<dyn Executor>,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let (sender, receiver) = oneshot::channel();
-    executor.spawn_cpu(Box::new(move || {
-        // A receiver that is gone was cancelled: the result is not wanted.
-        drop(sender.send(work()));
-    }));
-    receiver
-        .await
-        .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))
-}
 
 /// Returns the name of the copy of an object: its path as a digest, its length, its digest. The root is not in it: a checkpoint
 /// that was moved or claimed has the same objects.

@@ -12,7 +12,7 @@ use state_api::{
 };
 
 use super::LocalCopies;
-use super::copy_file::{copy_name, failed, link_or_copy, on_cpu, place, read_on, verified};
+use super::copy_file::{copy_name, failed, link_or_copy, place, read_on, verified};
 use super::local_copies::task_folder;
 
 /// Bytes of a copy that are read at once.
@@ -152,7 +152,7 @@ impl Shared {
         let path = copies.find(object)?;
         let name = copy_name(object);
         let (known, of, at) = (self.is_right(&name), object.clone(), path.clone());
-        let opened = on_cpu(copies.executor(), move || {
+        let opened = copies.executor().on_cpu(move || {
             if known {
                 File::open(&at).map_err(|e| failed("open it", &at, e))
             } else {
@@ -180,7 +180,7 @@ impl Shared {
         }
         let (copies, path, file) = self.open_copy(object).await?;
         let Range { start, end } = *range;
-        let read = on_cpu(copies.executor(), move || {
+        let read = copies.executor().on_cpu(move || {
             use std::io::{Seek, SeekFrom};
             let mut file = file;
             file.seek(SeekFrom::Start(start))
@@ -253,7 +253,7 @@ impl CheckpointStorage for RestoringStorage {
                 return false;
             };
             let (of, to) = (object.clone(), to.to_owned());
-            let linked = on_cpu(copies.executor(), move || {
+            let linked = copies.executor().on_cpu(move || {
                 link_or_copy(&from, &to).map_err(|e| failed("link it", &from, e))?;
                 // What is checked is what will be used, whatever becomes of the copy.
                 verified(&to, &of).map(drop).inspect_err(|_| {
@@ -287,7 +287,9 @@ impl CheckpointStorage for RestoringStorage {
                 return;
             };
             let (from, name) = (file.to_owned(), copy_name(object));
-            let placed = on_cpu(copies.executor(), move || place(&from, &folder, &name));
+            let placed = copies
+                .executor()
+                .on_cpu(move || place(&from, &folder, &name));
             match placed.await {
                 Ok((path, _)) => copies.add(checkpoint, object, path),
                 Err(error) => copies.not_kept(checkpoint, error),
@@ -329,7 +331,7 @@ impl Reader {
                     return Ok(None);
                 }
                 let at = path.clone();
-                let read = on_cpu(copies.executor(), move || read_on(file, &at, len));
+                let read = copies.executor().on_cpu(move || read_on(file, &at, len));
                 match read.await {
                     Ok((file, bytes)) => {
                         self.position += len;

@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt, join};
 use state_api::{CheckpointId, CheckpointStream, Error, ObjectHandle, Result, StateHandle};
 
 use super::LocalCopies;
-use super::copy_file::{Part, copy_name, on_cpu, place, remove};
+use super::copy_file::{Part, copy_name, place, remove};
 
 /// Bytes that wait in memory: what ends up inline makes no file.
 const WAITING: usize = 64 << 10;
@@ -72,15 +72,15 @@ async fn append(second: Second, bytes: Bytes, copies: &LocalCopies, of: &Of) -> 
                 return Ok(Second::Gone);
             };
             let name = copies.part_name();
-            on_cpu(copies.executor(), move || {
-                Part::create(&folder, &name)?.append(&waiting)
-            })
-            .await?
+            copies
+                .executor()
+                .on_cpu(move || Part::create(&folder, &name)?.append(&waiting))
+                .await?
         }
         Second::Writing(part) => part,
         Second::File(_) | Second::Gone => return Ok(second),
     };
-    let written = on_cpu(copies.executor(), move || part.append(&bytes));
+    let written = copies.executor().on_cpu(move || part.append(&bytes));
     written.await.map(Second::Writing)
 }
 
@@ -96,25 +96,27 @@ async fn complete(
     };
     let (name, part_name) = (copy_name(object), copies.part_name());
     let wanted = object.len;
-    let path = on_cpu(copies.executor(), move || {
-        let (path, len) = match second {
-            Second::Waiting(waiting) => Part::create(&folder, &part_name)?
-                .append(&waiting)?
-                .finish(&name)?,
-            Second::Writing(part) => part.finish(&name)?,
-            Second::File(file) => place(&file, &folder, &name)?,
-            Second::Gone => return Err(Error::bug("a copy was given up unsaid")),
-        };
-        if len == wanted {
-            return Ok(path);
-        }
-        remove(vec![path]);
-        Err(Error::corrupt(format!(
-            "a local copy has {len} bytes and its object {wanted}"
-        )))
-    })
-    .await
-    .map_err(|e| e.with("object", object))?;
+    let path = copies
+        .executor()
+        .on_cpu(move || {
+            let (path, len) = match second {
+                Second::Waiting(waiting) => Part::create(&folder, &part_name)?
+                    .append(&waiting)?
+                    .finish(&name)?,
+                Second::Writing(part) => part.finish(&name)?,
+                Second::File(file) => place(&file, &folder, &name)?,
+                Second::Gone => return Err(Error::bug("a copy was given up unsaid")),
+            };
+            if len == wanted {
+                return Ok(path);
+            }
+            remove(vec![path]);
+            Err(Error::corrupt(format!(
+                "a local copy has {len} bytes and its object {wanted}"
+            )))
+        })
+        .await
+        .map_err(|e| e.with("object", object))?;
     copies.add_of(of, object, path);
     Ok(())
 }

@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_channel::oneshot::{self, Receiver};
 use futures_util::future::try_join_all;
 use state_api::{
     CheckpointStorage, Error, IncrementalHandle, KeyGroup, KeyGroupRange, KeyGroupsHandle,
@@ -154,9 +153,7 @@ impl Chain<'_> {
             merging.push(merge(parts, self.states, cx));
         }
         for merged in merging {
-            let (group, block) = merged
-                .await
-                .unwrap_or_else(|_| Err(Error::cancelled("the executor dropped the work")))?;
+            let (group, block) = merged.await?;
             if !block.is_empty() {
                 load(group, block)?;
             }
@@ -228,16 +225,10 @@ fn merge(
     parts: GroupParts,
     states: usize,
     cx: &RestoreContext,
-) -> Receiver<Result<(KeyGroup, Bytes)>> {
-    let (sender, receiver) = oneshot::channel();
-    let merge = move || {
+) -> impl Future<Output = Result<(KeyGroup, Bytes)>> + Send + use<> {
+    cx.executor.on_cpu(move || {
         let mut out = Vec::new();
         merge_group(&parts, states, &mut out)?;
         Ok((parts.group, Bytes::from(out)))
-    };
-    cx.executor.spawn_cpu(Box::new(move || {
-        // A receiver that is gone was cancelled: the result is not wanted.
-        drop(sender.send(merge()));
-    }));
-    receiver
+    })
 }

@@ -255,9 +255,11 @@ impl<T> Drop for ChunkWriter<T> {
     fn drop(&mut self) {
         if !self.ended {
             let mut queue = self.shared.lock();
-            queue.end = Some(Err(Error::cancelled(
-                "the encoder of a snapshot was dropped",
-            )));
+            queue.end = Some(Err(if std::thread::panicking() {
+                Error::user("the encoder of a snapshot panicked")
+            } else {
+                Error::cancelled("the encoder of a snapshot was dropped")
+            }));
             wake(queue);
         }
     }

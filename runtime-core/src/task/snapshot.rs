@@ -86,6 +86,15 @@ pub struct FailedSnapshot {
     pub orphans: Vec<(OperatorUid, OperatorSnapshot)>,
 }
 
+impl FailedSnapshot {
+    pub(crate) fn without_orphans(error: Error) -> Self {
+        Self {
+            error,
+            orphans: Vec::new(),
+        }
+    }
+}
+
 impl SubtaskSnapshot {
     /// Creates an empty one.
     #[must_use]

@@ -2,6 +2,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use state_api::{
     CancelToken, CheckpointId, Error, ErrorKind, PersistContext, Result, SnapshotRequest,
@@ -9,7 +10,7 @@ use state_api::{
 };
 
 use super::counted_stream::CountedStream;
-use super::snapshot::persist_all;
+use super::snapshot::{FailedSnapshot, persist_all};
 use super::{
     ActivityPhase, Begin, CheckpointAck, Command, Mailbox, Reporter, SnapshotReport,
     SubtaskSnapshot, TaskCore, TaskReport,
@@ -107,7 +108,9 @@ impl Subtask {
     pub fn step(&mut self, budget: usize) -> Progress {
         let result = match catch_unwind(AssertUnwindSafe(|| self.try_step(budget))) {
             Ok(result) => result,
-            Err(panic) => Err(self.panicked(panic.as_ref())),
+            Err(panic) => {
+                Err(Error::panicked("an operator", panic.as_ref()).with("operator", &self.name))
+            }
         };
         match result {
             Ok(progress) => progress,
@@ -119,20 +122,6 @@ impl Subtask {
                 Progress::Done
             }
         }
-    }
-
-    fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Error {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let text = text
-            .unwrap_or("no message")
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        Error::user(format!("an operator panicked: {text}")).with("operator", &self.name)
     }
 
     fn end(&mut self, report: TaskReport) {
@@ -409,12 +398,18 @@ impl Subtask {
         let copies = copies.filter(|_| !barrier.kind.is_savepoint());
         let writing = self.reporter.writing();
         let input_ends = set.input_ends();
+        let asked = CancelToken::clone(&cancel);
         self.env.executor.spawn_io(Box::pin(async move {
             let _until_the_end = (cancel, writing);
             failpoints.reach(Failpoint::Async);
-            let outcome = persist_all(set, cx).await;
+            // Foreign code may panic here too, and would leave the checkpoint without an answer.
+            let outcome = AssertUnwindSafe(persist_all(set, cx)).catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|panic| {
+                let error = Error::panicked("the async part of a snapshot", panic.as_ref());
+                Err(FailedSnapshot::without_orphans(error))
+            });
             if let Err(failed) = &outcome
-                && failed.error.kind() == ErrorKind::Cancelled
+                && asked.is_cancelled()
                 && failed.orphans.is_empty()
             {
                 // Those who cancelled it wait for no answer.
