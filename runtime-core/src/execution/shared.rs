@@ -46,11 +46,12 @@ impl SharedObjects {
         lowest: Option<CheckpointId>,
     ) {
         if savepoint {
+            // It refers to nothing but its own.
             self.savepoints.insert(id);
+            return;
         }
-        if let Some(lowest) = lowest {
-            self.floors.insert(id, lowest);
-        }
+        // With none complete it may build upon the first that is, whichever that will be.
+        self.floors.insert(id, lowest.unwrap_or(CheckpointId(0)));
     }
 
     /// Takes note that a checkpoint has ended.
@@ -185,6 +186,29 @@ mod tests {
         acked(&mut objects, 7, &["base"]);
         objects.ended(CheckpointId(7));
         assert_eq!(names(&objects.release(Some(CheckpointId(7)))), ["own"]);
+    }
+
+    #[test]
+    fn one_that_began_before_anything_was_complete_may_build_upon_the_first_that_is() {
+        let mut objects = SharedObjects::default();
+        for id in 1..=3 {
+            objects.began(CheckpointId(id), false, None);
+        }
+        acked(&mut objects, 1, &["a"]);
+        // Cut before the first was complete, and so made of nothing of it.
+        acked(&mut objects, 2, &["b"]);
+        objects.ended(CheckpointId(1));
+        assert_eq!(objects.release(Some(CheckpointId(1))), Released::default());
+        objects.ended(CheckpointId(2));
+        let released = objects.release(Some(CheckpointId(2)));
+        assert_eq!(
+            names(&released),
+            [""; 0],
+            "the third is cut, and its acks are on their way"
+        );
+        acked(&mut objects, 3, &["a", "c"]);
+        objects.ended(CheckpointId(3));
+        assert_eq!(names(&objects.release(Some(CheckpointId(3)))), ["b"]);
     }
 
     #[test]
