@@ -239,10 +239,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
         }
         // Also what was ended for earlier checkpoints, which may have been given up before they came to it.
         self.hardening.retain(|due| !due.is_done());
-        for due in &self.hardening {
-            let due = Arc::clone(due);
-            parts.harden.push(Box::new(move || due.run()));
-        }
+        parts.harden.clone_from(&self.hardening);
         self.states
             .elements_mut(self.ended)?
             .replace(self.pending.iter().cloned());

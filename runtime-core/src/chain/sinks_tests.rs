@@ -30,8 +30,8 @@ fn snapshot(stage: &mut TwoPhaseStage<FileSink<u64>>, id: u64) {
     };
     let mut set = SubtaskSnapshot::new();
     stage.snapshot(&request, &mut set).unwrap();
-    for harden in set.take_harden() {
-        harden().unwrap();
+    for due in set.take_harden() {
+        due.run_here().unwrap();
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod subtask_tests;
 
 pub use self::activity::{Activity, ActivityPhase};
 pub use self::core::{Begin, TaskCore};
-pub(crate) use hardening::Hardening;
+pub use hardening::Hardening;
 pub use mailbox::{Command, Mailbox};
 pub use pending_commits::PendingCommits;
 pub use report::{CheckpointAck, Reporter, SnapshotReport, TaskReport};

@@ -1,4 +1,5 @@
 use std::pin::pin;
+use std::sync::Arc;
 
 use checkpoint_storage::InputEnd;
 use futures_util::future::{Either, select};
@@ -8,12 +9,9 @@ use state_api::{
     PersistContext, Result, Snapshot,
 };
 
-use super::SnapshotWork;
+use super::{Hardening, SnapshotWork};
 use crate::alignment::AlignmentReport;
 use crate::chain::in_flight::RecordsInFlight;
-
-/// Work that makes something durable that is not state, such as the file of a sink's transaction.
-type Work = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// What one operator froze at a cut.
 #[derive(Default)]
@@ -26,9 +24,9 @@ pub struct OperatorParts {
     pub operator: Option<Box<dyn Snapshot<Option<OperatorStateHandle>>>>,
     /// Bytes in partitions.
     pub raw_operator: Option<Box<dyn Snapshot<OperatorStateHandle>>>,
-    /// What else must succeed before the checkpoint may complete.
-    pub harden: Vec<Work>,
-    /// What an operator handed over that must succeed as well.
+    /// What is left to do until the transactions of a sink survive a crash.
+    pub harden: Vec<Arc<Hardening>>,
+    /// What an operator handed over that must succeed as well before the checkpoint may complete.
     pub work: Vec<SnapshotWork>,
     /// What it had been told of the end of its input.
     pub input_end: InputEnd,
@@ -45,8 +43,8 @@ impl OperatorParts {
 
     /// Writes everything, in the order keyed, raw keyed, operator, raw operator; `done` keeps what is durable if a later part fails.
     async fn persist(self, cx: &PersistContext, done: &mut OperatorSnapshot) -> Result<()> {
-        for work in self.harden {
-            cx.on_cpu(work).await?;
+        for due in self.harden {
+            due.run(cx.clone()).await?;
         }
         for work in self.work {
             work.run(cx.clone()).await?;
@@ -129,7 +127,7 @@ impl SubtaskSnapshot {
     }
 
     /// Takes out what must be made durable beside state.
-    pub(crate) fn take_harden(&mut self) -> Vec<Work> {
+    pub(crate) fn take_harden(&mut self) -> Vec<Arc<Hardening>> {
         self.operators
             .iter_mut()
             .flat_map(|(_, parts)| std::mem::take(&mut parts.harden))

@@ -490,8 +490,8 @@ fn commit_without_checkpoint(head: &mut dyn Head, env: &Environment) -> Result<(
     };
     let mut set = SubtaskSnapshot::new();
     let result = head.snapshot(&request, &mut set);
-    for harden in set.take_harden() {
-        harden()?;
+    for due in set.take_harden() {
+        due.run_here()?;
     }
     match result {
         // Keyed state that declines a snapshot is no reason to lose output.
