@@ -1,20 +1,21 @@
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkpoint_storage::{
     CheckpointMetadata, CheckpointState, JobStore, ObjectCheckpointStorage, OwnRoot,
     SavepointFolder, StoreAccess, StoreRoot, StoredCheckpoint, StreamOptions, UuidSource,
-    list_checkpoints,
 };
 use futures_util::future::BoxFuture;
 use state_api::{
     CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, ObjectHandle, OperatorSnapshot,
-    Result, Root, StateHandle,
+    Result, StateHandle,
 };
 use tokio::runtime::Handle;
 
 use super::checkpoints::stopped_with;
 use super::{CheckpointStore, LoadedCheckpoint, MemoryCheckpoints, RestoreFrom, StoreStart};
+
+mod claimed;
 
 /// How often a publish whose outcome is unknown is repeated to learn it.
 const PUBLISH_TRIES: u32 = 3;
@@ -42,8 +43,8 @@ struct Opened {
     retained: BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
     /// Complete checkpoints of this job that others have claimed. Their objects stay.
     lent: Vec<Arc<CheckpointMetadata>>,
-    /// Complete checkpoints of others beside one that this job has claimed. Their objects stay too, but this job makes no use of them:
-    /// what it has claimed is not kept for their sake.
+    /// Complete checkpoints of this job beside one that it was told to start from and to own. Their objects stay too, but what the job
+    /// has claimed is not kept for their sake.
     beside: Vec<Arc<CheckpointMetadata>>,
     /// Checkpoints of others that this job has claimed.
     claimed: BTreeMap<CheckpointId, StoredCheckpoint>,
@@ -149,30 +150,6 @@ impl FolderCheckpoints {
         }
     }
 
-    /// Deletes what an earlier run has claimed once nothing in its folder is used any more.
-    async fn discard_claimed_before(
-        &self,
-        opened: &Opened,
-        used: &[&CheckpointMetadata],
-    ) -> Result<()> {
-        let beside = || opened.beside.iter().map(AsRef::as_ref);
-        for found in &opened.claimed_before {
-            if is_used(&found.own, used) {
-                continue;
-            }
-            let others = used.iter().copied().chain(beside());
-            let report = opened.store.discard_claimed(found, others).await?;
-            report.into_result()?;
-            if let Some(opened) = &mut *self.lock() {
-                let url = found.folder.url();
-                opened
-                    .claimed_before
-                    .retain(|claimed| claimed.folder.url() != url);
-            }
-        }
-        Ok(())
-    }
-
     /// Deletes what there is of a savepoint that was given up.
     async fn discard_savepoint(&self, savepoint: &Savepoint) -> Result<()> {
         let store = self.opened()?.store;
@@ -207,73 +184,6 @@ impl FolderCheckpoints {
         }
     }
 
-    /// Opens the folders that checkpoints of this job refer to and in which it has a claim from an earlier run, and finds what it
-    /// claimed there. Others stay closed: whoever can write a checkpoint must not choose what is read.
-    async fn claimed_before(
-        &self,
-        store: &JobStore,
-        retained: &BTreeMap<CheckpointId, Arc<CheckpointMetadata>>,
-    ) -> Result<(Vec<StoreRoot>, Vec<StoredCheckpoint>)> {
-        let objects = retained.values().flat_map(|metadata| metadata.objects());
-        let urls: BTreeSet<String> = objects
-            .filter_map(|used| match &used.object.root {
-                Root::Own => None,
-                Root::Url(url) => Some(url.trim_end_matches('/').to_owned()),
-            })
-            .collect();
-        let (mut roots, mut claimed) = (Vec::new(), Vec::new());
-        for url in urls {
-            let root = match self.open_root(&url) {
-                Ok(Some(root)) => root,
-                Ok(None) => continue,
-                Err(error) => {
-                    tracing::warn!(%error, "a folder that checkpoints of this job refer to can't be opened");
-                    continue;
-                }
-            };
-            let names = store.claimed_in(&root).await?;
-            for name in names.iter().filter(|name| !name.is_empty()) {
-                match StoredCheckpoint::read(&root, name).await {
-                    Ok(found) => claimed.push(found),
-                    // Its deletion was begun.
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    Err(error) => {
-                        tracing::warn!(%error, "a checkpoint that this job has claimed can't be read, and stays");
-                    }
-                }
-            }
-            if !names.is_empty() {
-                roots.push(root);
-            }
-        }
-        Ok((roots, claimed))
-    }
-
-    /// Returns the complete checkpoints of a job's folder but for some, as this job refers to their objects.
-    async fn beside(
-        &self,
-        root: &StoreRoot,
-        but: &[CheckpointId],
-    ) -> Result<Vec<Arc<CheckpointMetadata>>> {
-        let mut beside = Vec::new();
-        for listed in list_checkpoints(root).await? {
-            match listed.state {
-                CheckpointState::Complete(found) if !but.contains(&found.metadata.checkpoint) => {
-                    let mut metadata = found.metadata;
-                    if root.url() != self.folder.url() {
-                        metadata.rebase(root.url());
-                    }
-                    beside.push(Arc::new(metadata));
-                }
-                CheckpointState::Damaged(error) => {
-                    tracing::warn!(checkpoint = listed.name, %error, "a damaged checkpoint beside a claimed one is no reason to keep objects");
-                }
-                _ => {}
-            }
-        }
-        Ok(beside)
-    }
-
     /// Opens a folder by its URL; without access to others, one below those that are open.
     fn open_root(&self, url: &str) -> Result<Option<StoreRoot>> {
         if let Some(access) = &self.access {
@@ -293,13 +203,6 @@ impl FolderCheckpoints {
         })
         .next()
     }
-}
-
-/// Returns whether checkpoints refer to objects in a folder of another job.
-fn is_used(folder: &StoreRoot, by: &[&CheckpointMetadata]) -> bool {
-    let root = Root::Url(folder.url().into());
-    let mut objects = by.iter().flat_map(|metadata| metadata.objects());
-    objects.any(|used| used.object.root == root)
 }
 
 /// Returns the complete checkpoints up to the newest of the history that is continued, oldest first.
@@ -338,14 +241,6 @@ impl CheckpointStore for FolderCheckpoints {
             let store = store.with_claimed(self.allowed.iter().cloned());
             let retained = continued(&store).await?;
             let (claimed_roots, claimed_before) = self.claimed_before(&store, &retained).await?;
-            let mut beside = Vec::new();
-            for root in &claimed_roots {
-                let ours = claimed_before
-                    .iter()
-                    .filter(|found| found.own.url() == root.url());
-                let ours: Vec<_> = ours.map(|found| found.metadata.checkpoint).collect();
-                beside.extend(self.beside(root, &ours).await?);
-            }
             let store = store.with_claimed(claimed_roots.iter().cloned());
             let start = StoreStart {
                 attempt: store.attempt(),
@@ -358,7 +253,7 @@ impl CheckpointStore for FolderCheckpoints {
                 storage,
                 retained,
                 lent: Vec::new(),
-                beside,
+                beside: Vec::new(),
                 claimed: BTreeMap::new(),
                 claimed_before,
                 claimed_roots,
@@ -427,11 +322,8 @@ impl CheckpointStore for FolderCheckpoints {
             store.claim(&found).await?;
             let own = found.own.url() == self.folder.url();
             let beside = match found.metadata.own_root {
-                OwnRoot::Folder => Vec::new(),
-                OwnRoot::Parent => {
-                    self.beside(&found.own, &[found.metadata.checkpoint])
-                        .await?
-                }
+                OwnRoot::Parent if own => self.beside_own(found.metadata.checkpoint).await?,
+                _ => Vec::new(),
             };
             let mut metadata = found.metadata.clone();
             if !own {
@@ -459,11 +351,7 @@ impl CheckpointStore for FolderCheckpoints {
     fn delete_shared(&self, objects: Vec<ObjectHandle>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let opened = self.opened()?;
-            let kept: HashSet<_> = (opened.lent.iter().chain(&opened.beside))
-                .flat_map(|metadata| metadata.objects())
-                .map(|used| used.object)
-                .collect();
-            let unused: Vec<_> = objects.into_iter().filter(|o| !kept.contains(o)).collect();
+            let unused = self.not_lent(&opened, objects).await?;
             let report = opened.store.delete_objects(&unused).await?;
             report.into_result().map(drop)
         })
@@ -536,7 +424,7 @@ impl CheckpointStore for FolderCheckpoints {
         Box::pin(async move {
             let store = self.opened()?.store;
             let savepoint = self.savepoint(metadata.checkpoint);
-            let mut tries = 0;
+            let (mut tries, mut in_doubt) = (0, false);
             loop {
                 tries += 1;
                 let published = match &savepoint {
@@ -547,6 +435,14 @@ impl CheckpointStore for FolderCheckpoints {
                     Ok(_) => break,
                     Err(error) if error.kind() == ErrorKind::Retryable && tries < PUBLISH_TRIES => {
                         tracing::warn!(%error, tries, "publishing again");
+                        in_doubt = true;
+                    }
+                    // What stopped this try says nothing of the earlier ones.
+                    Err(error) if in_doubt && !is_certain(&error) => {
+                        return Err(Error::retryable(
+                            "nobody knows whether the metadata is written",
+                        )
+                        .caused_by(error));
                     }
                     Err(error) => return Err(error),
                 }
@@ -592,11 +488,13 @@ impl CheckpointStore for FolderCheckpoints {
             let used = used.map(AsRef::as_ref);
             let used = used.filter(|other| other.checkpoint != metadata.checkpoint);
             let used: Vec<&CheckpointMetadata> = used.collect();
-            let beside = opened.beside.iter().map(AsRef::as_ref);
-            let others = used.iter().copied().chain(beside);
             let report = match opened.claimed.get(&metadata.checkpoint) {
-                Some(found) => opened.store.discard_claimed(found, others).await?,
-                None => opened.store.discard(&metadata, others).await?,
+                Some(found) => self.discard_claimed(&opened, found, &used).await?,
+                None => {
+                    let beside = opened.beside.iter().map(AsRef::as_ref);
+                    let others = used.iter().copied().chain(beside);
+                    opened.store.discard(&metadata, others).await?
+                }
             };
             // Only now is it known to be gone, or claimed: until then it may be there as a whole.
             if let Some(opened) = &mut *self.lock() {
@@ -634,6 +532,14 @@ impl CheckpointStore for FolderCheckpoints {
             reap(&opened.storage).await
         })
     }
+}
+
+/// Returns whether a failure to publish tells what came of all tries.
+fn is_certain(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Fenced | ErrorKind::AlreadyExists | ErrorKind::Retryable
+    )
 }
 
 /// Left-overs cost space, not correctness.
