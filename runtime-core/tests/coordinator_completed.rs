@@ -200,10 +200,18 @@ fn k_410_a_publish_of_unknown_outcome_leaves_everything_untouched() {
             .collect::<Vec<_>>(),
         [2]
     );
-    rig.take(Checkpoint);
+    let newer = rig.begin(Checkpoint);
+    let actions = rig.complete(newer);
     assert!(
         rig.machine.unresolved().is_empty(),
         "a newer complete one settles it"
+    );
+    let at = |sought: &dyn Fn(&Action<_>) -> bool| actions.iter().position(sought);
+    let gone = at(&|action| *action == Action::Overtaken { id });
+    let complete = at(&|action| matches!(action, Action::NotifyComplete { .. }));
+    assert!(
+        gone.is_some() && gone < complete,
+        "its metadata goes before the objects that only it uses: {actions:?}"
     );
     assert_eq!(
         discarded_acks(&rig.ack(S0, id)),

@@ -227,8 +227,10 @@ impl World {
                     },
                 );
                 self.preparing.push(id);
-                let lowest = self.machine.completed().lowest_id();
-                self.floors.extend(lowest.map(|lowest| (id, lowest)));
+                if !kind.is_savepoint() {
+                    let lowest = self.machine.completed().lowest_id();
+                    self.floors.insert(id, lowest.unwrap_or(CheckpointId(0)));
+                }
             }
             Action::TriggerTasks {
                 id, tasks, full, ..
@@ -286,6 +288,14 @@ impl World {
                 self.cleaning.push(id);
             }
             Action::LeaveBehind { id } => assert!(self.course(id).published_action),
+            Action::Overtaken { id } => {
+                let mut later = self.courses.range(id..);
+                assert!(later.any(|(_, later)| later.completed), "it may be needed");
+                let course = self.course(id);
+                assert!(course.aborted && course.published_action && !course.completed);
+                course.metadata_exists = false;
+                self.cleaning.push(id);
+            }
             Action::Subsume { id, delete } => {
                 assert!(
                     self.machine.completed().len() <= 1 + 3,
@@ -398,8 +408,8 @@ impl World {
         }
     }
 
-    /// Takes down what each task's state is made of, and lets the tasks go on: files are added and dropped, and none comes
-    /// back. What a full one is made of is written for it alone.
+    /// Takes down what each task's state is made of: what the last complete checkpoint is made of, but for what was dropped, and what
+    /// is new. What a full one is made of is written for it alone.
     fn cut(&mut self, id: CheckpointId, tasks: BTreeSet<TaskId>) {
         let full = self.course(id).full;
         for task in tasks {
@@ -409,7 +419,7 @@ impl World {
                 self.course(id).shared.insert(task, own);
                 continue;
             }
-            let mut live = self.live.remove(&task).unwrap_or_default();
+            let mut live = self.live.get(&task).cloned().unwrap_or_default();
             if self.rng.one_in(2) {
                 live.pop_first();
             }
@@ -421,16 +431,15 @@ impl World {
                 foreign.is_none_or(|foreign| live.is_disjoint(foreign)),
                 "{id} refers to what is somebody else's"
             );
-            self.course(id).shared.insert(task, live.clone());
-            self.live.insert(task, live);
+            self.course(id).shared.insert(task, live);
         }
     }
 
-    /// Lets tasks build upon a full checkpoint from now on: what they built upon before is not in it.
+    /// Lets tasks build upon a complete checkpoint from now on.
     fn build_upon(&mut self, id: CheckpointId) {
         let course = &self.courses[&id];
-        if course.full && !course.kind.unwrap().is_savepoint() {
-            self.live.clone_from(&course.shared);
+        if !course.kind.unwrap().is_savepoint() {
+            self.live = course.acked();
         }
     }
 
@@ -652,11 +661,7 @@ impl World {
                 self.fenced || course.refers_to().is_disjoint(&self.shared_gone),
                 "{newest} is restored without some of its objects"
             );
-            let acked = course
-                .shared
-                .iter()
-                .filter(|(task, _)| course.sent.contains_key(task));
-            self.live = acked.map(|(task, set)| (*task, set.clone())).collect();
+            self.live = course.acked();
         }
         let random = self.rng.draw();
         self.tell(Fact::TasksRunning {

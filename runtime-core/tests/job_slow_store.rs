@@ -34,6 +34,7 @@ use state_api::{
 /// A moment in a call of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
+    Starting,
     Publishing(CheckpointId),
     Published(CheckpointId),
     StopNoted,
@@ -64,7 +65,10 @@ impl Slow {
 
 impl CheckpointStore for Slow {
     fn start(&self) -> BoxFuture<'_, Result<StoreStart>> {
-        self.inner.start()
+        Box::pin(async move {
+            (self.wait)(Moment::Starting).await;
+            self.inner.start().await
+        })
     }
 
     fn storage(&self) -> Arc<dyn CheckpointStorage> {
@@ -221,6 +225,29 @@ fn the_end_of_a_job_waits_ten_seconds_for_the_store_and_answers_meanwhile() {
 }
 
 #[test]
+fn a_cancel_and_questions_are_heard_while_the_store_lets_no_job_start() {
+    let mut driver = Driver::new(1);
+    let control = driver.control();
+    let replies = Arc::new(Mutex::new(None));
+    let asked = Arc::clone(&replies);
+    let store = Slow::new(Arc::new(MemoryCheckpoints::new()), move |moment| {
+        if moment != Moment::Starting {
+            return at_once();
+        }
+        *asked.lock().unwrap() = Some((control.status(), control.checkpoint(false)));
+        control.cancel();
+        Box::pin(pending())
+    });
+    let job = wordcount(&lines(200), 2, &Ledger::new());
+    let outcome = driver.run(&job, &settings(10), with_store(store)).unwrap();
+    assert_eq!(outcome.status, JobStatus::Cancelled);
+    let (status, checkpoint) = replies.lock().unwrap().take().unwrap();
+    assert_eq!(now(status).unwrap().state, JobState::Starting);
+    let error = now(checkpoint).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retryable, "{error}");
+}
+
+#[test]
 fn a_cancel_is_heard_while_a_checkpoint_is_published_without_end() {
     for seed in 0..5 {
         let mut driver = Driver::new(seed);
@@ -281,7 +308,8 @@ fn a_restart_does_not_wait_for_ever_for_a_checkpoint_that_is_being_published() {
             let (job, fails) = failing_once(&lines, &ledger);
             let restored = Arc::new(Mutex::new(Vec::new()));
             let runs = Arc::clone(&restored);
-            let store = Slow::new(Arc::new(MemoryCheckpoints::new()), move |moment| {
+            let memory = MemoryCheckpoints::new();
+            let store = Slow::new(Arc::new(memory.clone()), move |moment| {
                 let id = CheckpointId(1);
                 if moment == Moment::Publishing(id) {
                     fails.store(true, Ordering::Relaxed);
@@ -310,6 +338,10 @@ fn a_restart_does_not_wait_for_ever_for_a_checkpoint_that_is_being_published() {
             assert_eq!((outcome.status, outcome.restarts), (JobStatus::Finished, 1));
             let from = (first == First::IsThere).then_some(CheckpointId(1));
             assert_eq!(*restored.lock().unwrap(), [None, from], "{first:?}");
+            // Whatever the store did and when, it goes once a later one is complete.
+            let left = memory.completed();
+            let stays = left.iter().any(|left| left.checkpoint == CheckpointId(1));
+            assert!(!stays, "{first:?}, seed {seed}: {left:?}");
             assert_eq!(
                 totals(&ledger.records()),
                 expected(&lines),

@@ -50,8 +50,8 @@ pub enum Remark {
 /// # Contract
 /// - Shared objects of an ack are registered before the ack is handed to the coordinator, also when the checkpoint has
 ///   ended: discarding an ack deletes its private objects, shared ones go when no retained checkpoint uses them.
-/// - Deletions (`Discard`, `DiscardAck`, `Retract`, `Subsume`, `AtStop`) are repeatable, run off the critical path and
-///   only while no newer attempt exists. `Discard`, `Retract` and `Subsume` with `delete` are answered by
+/// - Deletions (`Discard`, `DiscardAck`, `Retract`, `Overtaken`, `Subsume`, `AtStop`) are repeatable, run off the critical path and
+///   only while no newer attempt exists. `Discard`, `Retract`, `Overtaken` and `Subsume` with `delete` are answered by
 ///   [`Fact::Cleaned`](super::Fact::Cleaned), also when deleting failed.
 /// - `Publish` is answered by exactly one of `Published` and `PublishFailed`, also after `CancelPublish`.
 /// - `PrepareLocation` is answered by one of `LocationReady` and `StorageFailed`.
@@ -138,8 +138,13 @@ pub enum Action<A> {
         /// What tasks had contributed.
         acks: Acks<A>,
     },
-    /// Touch nothing of this checkpoint: it may exist or not.
+    /// Touch nothing of this checkpoint: it may exist or not, and a restart goes on from it if it does.
     LeaveBehind {
+        /// The checkpoint.
+        id: CheckpointId,
+    },
+    /// Delete a checkpoint that was left behind, the metadata first, if it exists: a later one is complete.
+    Overtaken {
         /// The checkpoint.
         id: CheckpointId,
     },

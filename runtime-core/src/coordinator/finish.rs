@@ -91,7 +91,10 @@ impl<A> CheckpointCoordinator<A> {
         if !kind.is_savepoint() {
             self.force_full = false;
         }
-        self.unresolved.retain(|other| *other > id);
+        let later = self.unresolved.split_off(&id);
+        for overtaken in std::mem::replace(&mut self.unresolved, later) {
+            self.overtake(overtaken, out);
+        }
         for older in self.ids_of(|p| p.id < id && p.can_be_subsumed()) {
             self.abort(
                 now_ms,
@@ -239,10 +242,18 @@ impl<A> CheckpointCoordinator<A> {
 
     fn leave_behind(&mut self, id: CheckpointId, out: &mut Vec<Action<A>>) {
         self.untouchable.insert(id);
+        out.push(Action::LeaveBehind { id });
         if self.completed.latest().is_none_or(|latest| latest.id < id) {
             self.unresolved.insert(id);
+        } else {
+            self.overtake(id, out);
         }
-        out.push(Action::LeaveBehind { id });
+    }
+
+    /// Has a checkpoint deleted that may exist and that nobody goes on from any more.
+    fn overtake(&mut self, id: CheckpointId, out: &mut Vec<Action<A>>) {
+        self.cleaning.insert(id);
+        out.push(Action::Overtaken { id });
     }
 
     fn reply(

@@ -95,6 +95,8 @@ pub(super) struct Coordination {
     pub(super) draining: usize,
     /// Publications without an answer yet, with whether somebody still wants each.
     pub(super) publishing: BTreeMap<CheckpointId, Arc<AtomicBool>>,
+    /// Publications that were given up and have no answer yet, with whether a later checkpoint is complete: what comes of them goes then.
+    pub(super) unanswered: BTreeMap<CheckpointId, bool>,
     /// The oldest checkpoint that is kept, or may exist, when the job has ended; `None` when none is.
     pub(super) lowest_kept: Option<CheckpointId>,
     /// What is to be deleted and not gone yet.
@@ -424,6 +426,16 @@ impl Coordination {
                 drop(self.places.remove(id));
                 self.discard(id);
             }
+            Action::Overtaken { id } => {
+                // One that the store still writes would be found without its objects.
+                match self.unanswered.get_mut(&id) {
+                    Some(is_overtaken) => {
+                        *is_overtaken = true;
+                        self.cleaned(id);
+                    }
+                    None => self.discard(id),
+                }
+            }
             Action::Subsume { id, delete: true } => self.shared.subsumed(id),
             Action::Subsume { id, delete: false } => drop(self.metadata.remove(&id)),
             Action::ReplyTrigger {
@@ -485,6 +497,10 @@ impl Coordination {
         self.shared.ended(id);
         if end.outcome == Outcome::Completed {
             drop(self.places.remove(id));
+            if end.kind.is_bystander() {
+                // It is the user's now.
+                self.metadata.remove(&id);
+            }
         }
         let stats = self.stats.remove(&id);
         end.bytes = stats
@@ -544,7 +560,7 @@ impl Coordination {
         }));
     }
 
-    fn discard(&mut self, id: CheckpointId) {
+    pub(super) fn discard(&mut self, id: CheckpointId) {
         let Some(metadata) = self.metadata.remove(&id) else {
             return self.cleaned(id);
         };

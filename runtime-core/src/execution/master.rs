@@ -62,7 +62,7 @@ struct Start {
     initial: Option<LoadedCheckpoint>,
 }
 
-/// How a wait between two runs ended.
+/// How a wait for the store, before the first run or between two, ended.
 enum Waited<T> {
     /// What was waited for is done, or its time has come.
     Over(Option<T>),
@@ -109,7 +109,16 @@ impl Master<'_> {
             self.parts.clock.now_ms(),
             self.settings.history,
         )));
-        let (attempt, storage, mut coordination, initial) = self.prepare(&journal).await?;
+        let prepared = self.prepare(&journal);
+        let prepared = self.meanwhile(prepared, None, None, &journal).await;
+        let (attempt, storage, mut coordination, initial) = match prepared {
+            Waited::Over(Some(prepared)) => prepared?,
+            Waited::Cancelled => {
+                self.end_early(&journal).await;
+                return self.ended(JobStatus::Cancelled, None, 0).await;
+            }
+            Waited::Fenced | Waited::Over(None) => return Err(fenced()),
+        };
         if let Some(coordination) = &mut coordination {
             coordination.copies = local_copies::open(self.settings, &self.executor, &self.inbox);
         }
@@ -195,6 +204,10 @@ impl Master<'_> {
                 match self.meanwhile(newest, None, Some(known), &journal).await {
                     Waited::Over(newest) => {
                         let newest = newest.unwrap_or(Ok(None));
+                        if let Ok(Some(newest)) = &newest {
+                            // That it is there is the answer.
+                            known.unanswered.remove(&newest.metadata.checkpoint);
+                        }
                         found = newest.map(|newest| newest.or_else(|| start.initial.clone()));
                     }
                     Waited::Cancelled => {
@@ -399,6 +412,7 @@ impl Master<'_> {
             parting: Vec::new(),
             overdue: BTreeMap::new(),
             publishing: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             kinds: BTreeMap::new(),
             places: Arc::default(),
             copies: None,
@@ -516,7 +530,10 @@ impl Master<'_> {
                 Some((coordination, fact))
             }
             (Ask::Checkpoint { reply, .. }, None) => {
-                let error = Error::config("the job has no checkpoint storage");
+                let error = match self.parts.checkpoints {
+                    Some(_) => Error::retryable("the job looks for what it starts from: ask again"),
+                    None => Error::config("the job has no checkpoint storage"),
+                };
                 drop(reply.send(Err(error)));
                 None
             }
@@ -636,6 +653,15 @@ impl Master<'_> {
             {
                 return Waited::Fenced;
             }
+        }
+    }
+
+    /// Says that the attempt is over, where the store has come as far as to give one, as long as the end of a job may take.
+    async fn end_early(&self, journal: &RefCell<Journal>) {
+        if let Some(store) = &self.parts.checkpoints {
+            let until_ms = self.parts.clock.now_ms().saturating_add(LAST_MS);
+            self.meanwhile(store.end(), Some(until_ms), None, journal)
+                .await;
         }
     }
 

@@ -111,7 +111,10 @@ impl Coordination {
                 Err(error) => {
                     let fault = match error.kind() {
                         ErrorKind::Fenced => PublishFault::Fenced,
-                        ErrorKind::Retryable => PublishFault::Unknown,
+                        // The last two: the work was dropped, nobody knows where.
+                        ErrorKind::Retryable | ErrorKind::Cancelled | ErrorKind::Bug => {
+                            PublishFault::Unknown
+                        }
                         _ => PublishFault::NotWritten,
                     };
                     Fact::PublishFailed {
@@ -132,7 +135,8 @@ impl Coordination {
         }
     }
 
-    /// Lets the first answer on a publication through; one whose answer was given up says only that the attempt is fenced, if it is.
+    /// Lets the answer on a publication through. One that comes after it was given up says only that the attempt is fenced, if it is; and
+    /// what it is about is deleted if nobody can go on from it.
     pub(super) fn first_answer(
         &mut self,
         fact: Fact<CheckpointAck>,
@@ -142,10 +146,20 @@ impl Coordination {
             Fact::PublishFailed { id, fault, .. } => (id, *fault == PublishFault::Fenced),
             _ => return Some(fact),
         };
-        match self.publishing.remove(id) {
-            Some(_) => Some(fact),
-            None => fenced.then_some(Fact::Fenced),
+        if self.publishing.remove(id).is_some() {
+            return Some(fact);
         }
+        if fenced {
+            return Some(Fact::Fenced);
+        }
+        let is_overtaken = self.unanswered.remove(id).unwrap_or_default();
+        let metadata = self.metadata.get(id);
+        // A job that has stopped with one is not restarted, and this one was.
+        let is_savepoint = metadata.is_some_and(|metadata| metadata.kind.is_savepoint());
+        if is_overtaken || is_savepoint {
+            self.discard(*id);
+        }
+        None
     }
 
     /// Waits no longer for the store to say what came of publications: whether these checkpoints exist is not known then.
@@ -154,6 +168,7 @@ impl Coordination {
         let outstanding: Vec<_> = self.publishing.keys().copied().collect();
         for id in outstanding {
             self.unwanted(id);
+            self.unanswered.insert(id, false);
             let fact = Fact::PublishFailed {
                 id,
                 fault: PublishFault::Unknown,

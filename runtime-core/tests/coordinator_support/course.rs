@@ -35,17 +35,20 @@ impl Course {
         self.completed || self.aborted
     }
 
-    /// Returns the shared objects that the metadata names.
-    pub(crate) fn refers_to(&self) -> BTreeSet<u64> {
+    /// Returns the shared objects of each task whose ack the metadata holds.
+    pub(crate) fn acked(&self) -> BTreeMap<TaskId, BTreeSet<u64>> {
         let acked = self
             .sent
             .iter()
             .filter(|(_, state)| self.in_metadata.contains(state));
         acked
-            .filter_map(|(task, _)| self.shared.get(task))
-            .flatten()
-            .copied()
+            .filter_map(|(task, _)| Some((*task, self.shared.get(task)?.clone())))
             .collect()
+    }
+
+    /// Returns the shared objects that the metadata names.
+    pub(crate) fn refers_to(&self) -> BTreeSet<u64> {
+        self.acked().into_values().flatten().collect()
     }
 }
 

@@ -159,6 +159,7 @@ impl Rig {
         for action in actions {
             if let Action::Discard { id, .. }
             | Action::Retract { id, .. }
+            | Action::Overtaken { id }
             | Action::Subsume { id, delete: true } = action
             {
                 self.fact(Fact::Cleaned { id: *id });
