@@ -223,14 +223,12 @@ impl JobStore {
                 None => metadata.encode()?,
             };
             match folder.read_all(METADATA_NAME).await {
-                Ok(found) if found == expected => {}
+                // The folder may be what could not be made durable.
+                Ok(found) if found == expected => folder.sync_folder("").await.map_err(in_doubt)?,
                 // Something is there and can't be read yet: it may be what an earlier try wrote.
-                Err(unread) if e.kind() == ErrorKind::AlreadyExists => {
-                    self.check_fenced().await?;
-                    return Err(Error::retryable(
-                        "nobody knows whether the metadata is written: it is there, and can't be read",
-                    )
-                    .caused_by(unread));
+                Err(unread) if unread.kind() != ErrorKind::NotFound => {
+                    self.check_fenced().await.map_err(in_doubt)?;
+                    return Err(in_doubt(unread));
                 }
                 _ => {
                     self.check_fenced().await?;
@@ -238,8 +236,8 @@ impl JobStore {
                 }
             }
         }
-        confirm(folder, metadata_len).await?;
-        self.check_fenced().await?;
+        confirm(folder, metadata_len).await.map_err(in_doubt)?;
+        self.check_fenced().await.map_err(in_doubt)?;
         Ok(Published {
             url: folder.url().to_owned(),
             metadata_len,
@@ -305,6 +303,14 @@ pub(crate) fn needs_announcement(metadata: &CheckpointMetadata) -> bool {
         elsewhere = true;
     }
     elsewhere
+}
+
+/// Says of a failure that comes after metadata may have been written that it says nothing of that, unless the attempt is fenced.
+fn in_doubt(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Fenced | ErrorKind::Retryable => error,
+        _ => Error::retryable("nobody knows whether the metadata is written").caused_by(error),
+    }
 }
 
 /// Makes sure that a store did what it said.

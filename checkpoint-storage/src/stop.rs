@@ -113,8 +113,12 @@ impl JobStore {
     /// `Fenced`; `Retryable` when the store fails.
     pub async fn retract_stop(&self, savepoint: CheckpointId) -> Result<()> {
         self.check_fenced().await?;
-        let deleted = self.root().delete(&name(self.attempt(), savepoint)).await;
-        deleted.map_err(|e| e.with("job", self.job()))
+        let deleted = async {
+            self.root().delete(&name(self.attempt(), savepoint)).await?;
+            // The savepoint may lie on another disk, and must not go first.
+            self.root().sync_folder("").await
+        };
+        deleted.await.map_err(|e: Error| e.with("job", self.job()))
     }
 
     /// Returns how the job was stopped last, if nothing was completed after that.

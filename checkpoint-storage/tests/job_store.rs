@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use checkpoint_storage::{
     CheckpointMetadata, METADATA_NAME, MemoryStore, StoreRoot, read_handle, verify,
 };
@@ -275,6 +278,38 @@ fn a_publication_whose_answer_was_lost_is_recognised_and_one_that_was_not_done_f
             fault == Fault::FailAfter
         );
     }
+}
+
+#[test]
+fn a_store_that_denies_access_after_the_metadata_may_be_written_leaves_it_in_doubt() {
+    // What is denied once the publication was tried, and whether that had failed.
+    for (denied, failed) in [
+        ("len", Fault::None),
+        ("list", Fault::None),
+        ("read", Fault::FailAfter),
+        ("read", Fault::Deny),
+    ] {
+        let tried = Arc::new(AtomicBool::new(false));
+        let store = FaultyStore::new(move |call, path, _| match call {
+            "publish" if path.ends_with(METADATA_NAME) => {
+                tried.store(true, Ordering::Relaxed);
+                failed
+            }
+            _ if call == denied && tried.load(Ordering::Relaxed) => Fault::Deny,
+            _ => Fault::None,
+        });
+        let job = now(open(&store.root(), 1));
+        let error = now(job.publish(&metadata(1, 1))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retryable, "{denied}: {error}");
+    }
+    // Where it is seen that nothing is there, nothing is in doubt.
+    let store = FaultyStore::new(|call, path, _| match call {
+        "publish" if path.ends_with(METADATA_NAME) => Fault::Deny,
+        _ => Fault::None,
+    });
+    let job = now(open(&store.root(), 1));
+    let error = now(job.publish(&metadata(1, 1))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
 
 #[test]

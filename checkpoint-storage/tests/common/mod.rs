@@ -325,6 +325,8 @@ pub(crate) enum Fault {
     FailAfter,
     /// Does nothing and reports success.
     Lie,
+    /// Does nothing, as credentials are refused.
+    Deny,
 }
 
 type Plan = dyn Fn(&str, &str, usize) -> Fault + Send + Sync;
@@ -391,6 +393,7 @@ impl FaultyStore {
         pending(self.yields).await;
         let outcome = match fault {
             Fault::Fail => failed(),
+            Fault::Deny => Err(Error::config("access is denied").with("object", path)),
             Fault::Lie => Ok(lie),
             Fault::None => work.await,
             Fault::FailAfter => work.await.and_then(|_| failed()),
