@@ -120,10 +120,12 @@ pub(crate) fn outlive_file_limits() {
     )));
 }
 
-/// Says whether the program was started to outlive its terminal, as by `nohup`.
+/// Says whether the program was started to outlive its terminal, as by `nohup`; or may have been, where nothing tells.
+///
+/// Whoever listens to SIGHUP all the same ends what was to go on; whoever does not leaves it to the system.
 pub(crate) fn ignores_hangups() -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
-        return false;
+        return true;
     };
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

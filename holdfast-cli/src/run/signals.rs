@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// How long a job may take to say what its last checkpoint waits for.
 const WHY: Duration = Duration::from_secs(1);
 
-/// How long a job that SIGTERM cancels may take to end.
+/// How long a job may take to end that is cancelled after SIGTERM or SIGHUP.
 const CANCEL: Duration = Duration::from_secs(15);
 
 /// What a signal does to a job.
@@ -30,7 +30,7 @@ pub(super) struct OnSignal {
     pub(super) control: JobControl,
     pub(super) asked: Asked,
     pub(super) unlisten: Unlisten,
-    /// How long SIGTERM waits for a last checkpoint; `None` when nothing would outlive the process.
+    /// How long SIGTERM, or SIGHUP, waits for a last checkpoint; `None` when nothing would outlive the process.
     pub(super) stop_within: Option<Duration>,
     /// Why nothing would.
     pub(super) nothing_kept: &'static str,
@@ -44,10 +44,21 @@ pub(super) struct Signals {
     hangup: Option<Signal>,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Interrupt,
     Terminate,
+    Hangup,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
+        }
+    }
 }
 
 impl Signals {
@@ -73,15 +84,22 @@ impl Signals {
     /// Makes Ctrl-C cancel the job, and SIGTERM, or SIGHUP, stop it with a last checkpoint; the signal after a cancel ends the process at once.
     pub(super) fn control(mut self, io: &Runtime, job: OnSignal) {
         io.spawn(async move {
-            let terminated = self.next().await == Kind::Terminate;
+            let first = self.next().await;
+            let terminated = first != Kind::Interrupt;
             if terminated {
-                job.stop(&mut self).await;
+                job.stop(first, &mut self).await;
             }
             job.asked.to_end();
             job.control.cancel();
             // Whoever sits at a terminal sees that it hangs; whoever sends SIGTERM from afar relies on a bound.
+            let insisted = async {
+                match terminated {
+                    true => self.insisted().await,
+                    false => drop(self.next().await),
+                }
+            };
             tokio::select! {
-                _ = self.next() => {}
+                () = insisted => {}
                 () = sleep(CANCEL), if terminated => {
                     say(&format!("warning: the job has not ended within {CANCEL:?}: leaving it as it is"));
                 }
@@ -96,8 +114,15 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Kind::Interrupt,
             _ = self.terminate.recv() => Kind::Terminate,
-            () = received(self.hangup.as_mut()) => Kind::Terminate,
+            () = received(self.hangup.as_mut()) => Kind::Hangup,
         }
+    }
+
+    /// Waits for a signal that somebody sends who does not want to wait.
+    ///
+    /// SIGHUP is none: a shell that ends sends it, and so does its terminal a moment later, and others send it right after SIGTERM.
+    async fn insisted(&mut self) {
+        while self.next().await == Kind::Hangup {}
     }
 }
 
@@ -110,16 +135,17 @@ async fn received(signal: Option<&mut Signal>) {
 
 impl OnSignal {
     /// Stops the job; returns when it must be cancelled instead, and never when it stops.
-    async fn stop(&self, signals: &mut Signals) {
+    async fn stop(&self, asked_by: Kind, signals: &mut Signals) {
+        let asked_by = asked_by.name();
         let Some(within) = self.stop_within else {
             say(&format!(
-                "SIGTERM: {}, so nothing is kept",
+                "{asked_by}: {}, so nothing is kept",
                 self.nothing_kept
             ));
             return;
         };
         say(&format!(
-            "SIGTERM: stopping with a last checkpoint, within {within:?}; another signal cancels at once"
+            "{asked_by}: stopping with a last checkpoint, within {within:?}; SIGINT or SIGTERM cancels at once"
         ));
         let until = Instant::now() + within;
         tokio::select! {
@@ -128,9 +154,9 @@ impl OnSignal {
                     // The end of the job is waited for elsewhere; it has the rest of the time.
                     tokio::select! {
                         () = tokio::time::sleep_until(until) => {
-                            say(&format!("warning: the job has not ended {within:?} after SIGTERM: cancelling it; {}", self.why().await));
+                            say(&format!("warning: the job has not ended {within:?} after {asked_by}: cancelling it; {}", self.why().await));
                         }
-                        _ = signals.next() => say("cancelling at once"),
+                        () = signals.insisted() => say("cancelling at once"),
                     }
                 }
                 // It ends by itself.
@@ -140,7 +166,7 @@ impl OnSignal {
                     self.why().await
                 )),
             },
-            _ = signals.next() => say("cancelling at once"),
+            () = signals.insisted() => say("cancelling at once"),
         }
     }
 
