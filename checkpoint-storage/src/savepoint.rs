@@ -78,9 +78,19 @@ impl SavepointFolder {
 /// Writes something and removes it: that a folder can't be written, or that its disk is full, is told before a job holds still for the
 /// savepoint.
 async fn try_out(root: &StoreRoot) -> Result<()> {
-    root.publish(TRY_OUT_NAME, Bytes::from_static(&[b'-'; 4096]))
-        .await?;
-    root.delete(TRY_OUT_NAME).await
+    let tried = root
+        .publish(TRY_OUT_NAME, Bytes::from_static(&[b'-'; 4096]))
+        .await;
+    // A place where nothing may be deleted is good for savepoints all the same.
+    if let Err(e) = root.delete(TRY_OUT_NAME).await {
+        tracing::debug!(folder = root.url(), error = %e, "what tried a folder out is left");
+    }
+    if tried.is_err()
+        && let Err(e) = root.remove_folder("").await
+    {
+        tracing::debug!(folder = root.url(), error = %e, "a folder that can't be written is left");
+    }
+    tried
 }
 
 impl JobStore {
@@ -120,8 +130,10 @@ impl JobStore {
         root.delete(METADATA_NAME).await.map_err(named)?;
         let mut report = DeleteReport::default();
         for entry in root.list("").await.map_err(named)? {
-            let ours = attempt_of_name(&entry.name) == Some(self.attempt);
-            if entry.is_folder || !(ours || is_temporary(&entry.name)) {
+            let ours = attempt_of_name(&entry.name) == Some(self.attempt)
+                || is_temporary(&entry.name)
+                || entry.name == TRY_OUT_NAME;
+            if entry.is_folder || !ours {
                 continue;
             }
             match root.delete(&entry.name).await {

@@ -160,3 +160,26 @@ fn k_496_a_job_with_entropy_in_its_path_is_listed_verified_copied_and_cleared_up
         ErrorKind::Config
     );
 }
+
+#[test]
+fn a_place_where_nothing_may_be_deleted_takes_savepoints_and_one_that_is_full_is_left_as_it_was() {
+    let denied = FaultyStore::new(|call, _, _| match call {
+        "delete" => Fault::Deny,
+        _ => Fault::None,
+    });
+    let full = FaultyStore::new(|call, _, _| match call {
+        "publish" => Fault::Fail,
+        _ => Fault::None,
+    });
+    for (store, fits) in [(denied, true), (full, false)] {
+        let root = store.root();
+        let folder = now(SavepointFolder::choose(
+            Some(&root),
+            None,
+            &job(),
+            &names(1),
+        ));
+        assert_eq!(folder.is_ok(), fits);
+        assert_eq!(store.inner.paths().is_empty(), !fits);
+    }
+}

@@ -183,6 +183,50 @@ fn an_object_that_is_shared_is_read_once_and_progress_adds_up() {
 }
 
 #[test]
+fn a_checkpoint_that_its_job_deletes_meanwhile_is_not_damaged_and_the_others_are() {
+    let inner = MemoryStore::new();
+    let theirs = inner.clone();
+    let store = FaultyStore::over(inner.clone(), move |call, path, _| {
+        // The job goes on while the first object is read.
+        if call == "read" && !path.ends_with("_metadata") {
+            let paths = theirs.paths().into_iter();
+            let gone = paths.filter(|path| path.starts_with("chk-1/"));
+            gone.for_each(|path| assert!(theirs.remove(&path)));
+        }
+        Fault::None
+    });
+    now(async {
+        let root = store.root();
+        two_checkpoints(&root).await;
+        let (report, _) = verified(&root).await;
+        assert!(report.is_whole(), "{report:?}");
+        let deleted = |report: &Verification| -> Vec<_> {
+            let found = report.checkpoints.iter();
+            found.map(|c| (c.checkpoint.0, c.deleted)).collect()
+        };
+        assert_eq!(deleted(&report), [(2, false), (1, true)]);
+        // What both need is needed by the other alone now.
+        two_checkpoints(&StoreRoot::memory(&inner, "again")).await;
+        let again = FaultyStore::over(inner.clone(), |_, _, _| Fault::None)
+            .root()
+            .folder("again");
+        let (found, _) = complete(&again).await;
+        for path in inner.paths() {
+            let gone = path.starts_with("again/shared/") || path.starts_with("again/chk-1/");
+            assert!(!gone || inner.remove(&path));
+        }
+        let all: Vec<_> = found.iter().collect();
+        let report = verify_checkpoints(&all, VerifyOptions::default()).await;
+        assert_eq!(deleted(&report), [(2, false), (1, true)]);
+        let [damaged] = &report.damaged[..] else {
+            panic!("{report:?}");
+        };
+        let affected: Vec<_> = damaged.affects.iter().map(|a| a.checkpoint.0).collect();
+        assert_eq!((damaged.damage, affected), (Damage::Missing, vec![2]));
+    });
+}
+
+#[test]
 fn what_could_not_be_read_is_no_damage_and_the_others_are_read_all_the_same() {
     for call in ["len", "read"] {
         let store = FaultyStore::new(move |made, path, _| {

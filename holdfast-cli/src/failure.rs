@@ -45,7 +45,7 @@ Exit codes:
   8    the state holds nothing of the key (get, edit --delete)
   77   a newer run of the job has taken over
   101  a fault of the program itself: please report it
-  130  interrupted by Ctrl-C or `holdfast cancel`, or by SIGTERM with nothing kept";
+  130  interrupted by Ctrl-C or `holdfast cancel`, or by SIGTERM or SIGHUP with nothing kept";
 
 /// Why a command did not succeed: one line and an exit code.
 #[derive(Debug)]

@@ -120,6 +120,14 @@ pub(crate) fn outlive_file_limits() {
     )));
 }
 
+/// Waits for a signal, if it is listened to.
+pub(crate) async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
 /// Says whether the program was started to outlive its terminal, as by `nohup`; or may have been, where nothing tells.
 ///
 /// Whoever listens to SIGHUP all the same ends what was to go on; whoever does not leaves it to the system.

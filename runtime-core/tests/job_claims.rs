@@ -530,6 +530,53 @@ fn checkpoints_beside_a_claimed_one_keep_the_objects_that_they_share_with_it() {
 }
 
 #[test]
+fn an_owner_that_runs_on_after_a_claim_keeps_what_its_later_checkpoints_use() {
+    for seed in 0..4 {
+        let (lines, ledger, folders) = (lines(4000), Ledger::new(), Folders::new());
+        let keeping = Sharing {
+            keeps: true,
+            ..Sharing::default()
+        };
+        let job = wordcount(&lines, 2, &ledger);
+        let path = stopped(&folders, seed, &keeping, &job, None);
+        let owner = ExecutionSettings {
+            job_id: JobId::new("first").unwrap(),
+            restore: RestoreFrom::Latest,
+            ..retaining(settings(10), 4)
+        };
+        let goes_on = Arc::new(AtomicBool::new(false));
+        let (root, owners_lines, went_on) =
+            (folders.0.clone(), lines.clone(), Arc::clone(&goes_on));
+        let mut parts = parts().checkpoints(folders.store("second", seed + 100));
+        parts.backend = Arc::new(Sharing::default());
+        parts.events = Arc::new(move |event: &JobEvent| {
+            if !matches!(event, JobEvent::CheckpointCompleted(_))
+                || went_on.swap(true, Ordering::Relaxed)
+            {
+                return;
+            }
+            let store = Folders(root.clone()).store("first", seed + 200);
+            let mut parts = self::parts().checkpoints(store);
+            parts.backend = Arc::new(keeping.clone());
+            let job = wordcount(&owners_lines, 2, &Ledger::new());
+            Driver::new(seed)
+                .budget(3)
+                .run(&job, &owner, parts)
+                .unwrap();
+        });
+        let claiming = starting("second", &path, ClaimMode::Claim);
+        Driver::new(seed)
+            .budget(3)
+            .run(&job, &claiming, parts)
+            .unwrap();
+        assert!(goes_on.load(Ordering::Relaxed));
+        let (ids, shared) = folders.check("first");
+        assert!(ids.len() > 1 && !shared.is_empty(), "{ids:?} {shared:?}");
+        folders.check("second");
+    }
+}
+
+#[test]
 fn k_275_shared_objects_live_as_long_as_a_retained_checkpoint_uses_them() {
     for (seed, retained) in [(1, 1), (2, 1), (3, 3), (4, 2)] {
         let (lines, ledger, folders) = (lines(4000), Ledger::new(), Folders::new());

@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -63,6 +63,8 @@ pub struct VerifiedCheckpoint {
     pub objects: usize,
     /// Places in [`Verification::damaged`] of those that it needs.
     pub damaged: Vec<usize>,
+    /// Whether it was deleted meanwhile, as a job does when a newer one completes: that its objects are gone is no damage.
+    pub deleted: bool,
 }
 
 /// What is wrong with an object.
@@ -129,7 +131,7 @@ impl Verification {
     #[must_use]
     pub fn newest_whole(&self, job: &JobId) -> Option<&VerifiedCheckpoint> {
         let whole = self.checkpoints.iter();
-        let whole = whole.filter(|c| c.damaged.is_empty() && c.job == *job);
+        let whole = whole.filter(|c| c.damaged.is_empty() && !c.deleted && c.job == *job);
         whole.max_by_key(|c| (c.attempt, c.checkpoint))
     }
 }
@@ -186,6 +188,7 @@ pub async fn verify_checkpoints(
             checkpoint: found.metadata.checkpoint,
             objects,
             damaged: Vec::new(),
+            deleted: false,
         });
     }
     report.objects = needed.len();
@@ -213,14 +216,24 @@ pub async fn verify_checkpoints(
             }
         }
     }
-    for (index, needed) in needed.into_iter().enumerate() {
+    for place in deleted_meanwhile(checkpoints, &needed, &wrong).await {
+        report.checkpoints[place].deleted = true;
+    }
+    let deleted = report.checkpoints.iter().filter(|found| found.deleted);
+    let deleted: HashSet<String> = deleted.map(|found| found.folder.clone()).collect();
+    for (index, mut needed) in needed.into_iter().enumerate() {
         let Some((damage, reason)) = wrong.remove(&index) else {
             continue;
         };
+        (needed.checkpoints).retain(|&place| !report.checkpoints[place].deleted);
+        if needed.checkpoints.is_empty() {
+            continue;
+        }
         for place in needed.checkpoints {
             report.checkpoints[place].damaged.push(report.damaged.len());
         }
         let mut affects = needed.affects;
+        affects.retain(|affected| !deleted.contains(&affected.folder));
         affects.sort_by_key(|affected| Reverse(affected.checkpoint));
         report.damaged.push(DamagedObject {
             root: needed.root,
@@ -231,6 +244,26 @@ pub async fn verify_checkpoints(
         });
     }
     report
+}
+
+/// Returns the places of checkpoints that miss objects because they were deleted while these were read.
+async fn deleted_meanwhile(
+    checkpoints: &[&StoredCheckpoint],
+    needed: &[Needed<'_>],
+    wrong: &HashMap<usize, (Damage, Error)>,
+) -> BTreeSet<usize> {
+    let certain = wrong.iter().filter(|(_, (damage, _))| damage.is_certain());
+    let suspects: BTreeSet<usize> = certain
+        .flat_map(|(&index, _)| needed[index].checkpoints.iter().copied())
+        .collect();
+    let mut deleted = BTreeSet::new();
+    for place in suspects {
+        // Where the store does not say, the damage is reported.
+        if checkpoints[place].was_deleted().await.unwrap_or(false) {
+            deleted.insert(place);
+        }
+    }
+    deleted
 }
 
 /// Reads an object through.

@@ -17,6 +17,7 @@ use crate::control::protocol::Request;
 use crate::control::report::RunReport;
 use crate::control::{Reachable, SocketFolders, ask, find};
 use crate::failure::{Exit, Failure};
+use crate::interruption::{ignores_hangups, received};
 use crate::terminal::say;
 
 /// How long it may take to say why it has not answered.
@@ -37,10 +38,15 @@ fn with_jobs<T>(left: &str, work: impl Future<Output = Result<T, Failure>>) -> R
         };
         let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
+        let mut hangup = match ignores_hangups() {
+            true => None,
+            false => Some(signal(SignalKind::hangup()).map_err(deaf)?),
+        };
         tokio::select! {
             done = work => return done,
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            () = received(hangup.as_mut()) => {}
         }
         if !left.is_empty() {
             say(left);

@@ -10,7 +10,7 @@ use super::control::Asked;
 use super::job_report::{last_one_waits_for, taken};
 use super::listening::Unlisten;
 use crate::failure::{Exit, Failure, plain};
-use crate::interruption::ignores_hangups;
+use crate::interruption::{ignores_hangups, received};
 use crate::terminal::say;
 
 /// Time between the first two tries of a last checkpoint; it doubles from one to the next.
@@ -123,13 +123,6 @@ impl Signals {
     /// SIGHUP is none: a shell that ends sends it, and so does its terminal a moment later, and others send it right after SIGTERM.
     async fn insisted(&mut self) {
         while self.next().await == Kind::Hangup {}
-    }
-}
-
-async fn received(signal: Option<&mut Signal>) {
-    match signal {
-        Some(signal) => drop(signal.recv().await),
-        None => std::future::pending().await,
     }
 }
 

@@ -70,20 +70,13 @@ async fn collect(args: &GcArgs, access: &StoreAccess) -> Result<Collected, Failu
         }
     };
     let found = survey(&root).await?;
-    for (folder, error) in &found.unread {
-        terminal::say(&format!(
-            "note: can't look into {}: {}",
-            shown(folder),
-            plain(error)
-        ));
-    }
     let jobs = found.folders.into_iter().filter(|folder| folder.is_job);
     let jobs: Vec<StoreRoot> = jobs.map(|folder| folder.root).collect();
     let beside = match jobs.iter().any(|job| job.url() == root.url()) {
         true => Vec::new(),
         false => left_beside(&root).await?,
     };
-    if jobs.is_empty() && beside.is_empty() {
+    if jobs.is_empty() && beside.is_empty() && found.unread.is_empty() {
         let error = Error::not_found("there is no job's folder here, and so nothing to clean up");
         return Err(error.with("path", shown(root.url())).into());
     }
@@ -101,7 +94,7 @@ async fn collect(args: &GcArgs, access: &StoreAccess) -> Result<Collected, Failu
     let mut collected = Collected {
         reports: Vec::new(),
         beside,
-        failed: Vec::new(),
+        failed: found.unread,
     };
     for job in &jobs {
         // What goes wrong with one job is no reason to leave the others, nor to keep back what was done.

@@ -27,6 +27,8 @@ struct Unread {
 struct Subject {
     checkpoints: Vec<StoredCheckpoint>,
     unread: Vec<Unread>,
+    /// Folders that could not be looked into, with the reason: nothing is known of what lies there.
+    unseen: Vec<(String, Error)>,
     /// Folders that belong to what is verified, so that what lies there may be read.
     roots: Vec<StoreRoot>,
     /// Checkpoints that may be whole where the one to be verified is not; `None` if nobody looked for any.
@@ -78,8 +80,10 @@ fn outcome(subject: &Subject, report: &Verification) -> Result<(), Failure> {
         .filter(|unread| unread.reason.is_some());
     let folders = folders.count() as u64;
     let unknown = report.damaged.len() as u64 - objects;
+    if (objects, folders, unknown) == (0, 0, 0) {
+        return outcome_of_whole(subject, report);
+    }
     match (objects, folders, unknown) {
-        (0, 0, 0) => Ok(()),
         (0, 0, unknown) => {
             let line = format!("{} could not be checked", counted(unknown, "object"));
             let mut damaged = report.damaged.iter();
@@ -102,7 +106,7 @@ fn outcome(subject: &Subject, report: &Verification) -> Result<(), Failure> {
             let lost = report
                 .checkpoints
                 .iter()
-                .filter(|found| !found.damaged.is_empty());
+                .filter(|found| of_checkpoint(found, report).0 > 0);
             let lost = lost.count() as u64 + folders;
             Err(Failure::new(
                 Exit::Damaged,
@@ -113,6 +117,25 @@ fn outcome(subject: &Subject, report: &Verification) -> Result<(), Failure> {
                 ),
             ))
         }
+    }
+}
+
+/// Says how it went where all that was read is whole.
+fn outcome_of_whole(subject: &Subject, report: &Verification) -> Result<(), Failure> {
+    if let Some((folder, error)) = subject.unseen.first() {
+        return Err(Failure::failed(format!(
+            "{} could not be looked into, the first is {}: {}",
+            counted(subject.unseen.len() as u64, "folder"),
+            shown(folder),
+            plain(error)
+        )));
+    }
+    let mut found = report.checkpoints.iter();
+    match !report.checkpoints.is_empty() && found.all(|found| found.deleted) {
+        true => Err(Failure::failed(
+            "what was to be verified was deleted meanwhile, as a job does when a newer checkpoint completes: run it again",
+        )),
+        false => Ok(()),
     }
 }
 
@@ -148,13 +171,7 @@ async fn subject(path: &str, access: &StoreAccess) -> Result<Subject, Failure> {
     let found = survey(&root).await?;
     // All that there are come with it.
     subject.others = Some(Vec::new());
-    for (folder, error) in &found.unread {
-        terminal::say(&format!(
-            "note: can't look into {}: {}",
-            shown(folder),
-            plain(error)
-        ));
-    }
+    subject.unseen = found.unread;
     for folder in found.folders {
         let above = folder.root.url().to_owned();
         subject.roots.push(folder.root);
@@ -175,7 +192,7 @@ async fn subject(path: &str, access: &StoreAccess) -> Result<Subject, Failure> {
             }
         }
     }
-    if subject.checkpoints.is_empty() && subject.unread.is_empty() {
+    if subject.checkpoints.is_empty() && subject.unread.is_empty() && subject.unseen.is_empty() {
         let error = Error::not_found("there are no checkpoints here, and so nothing to verify");
         return Err(error.with("path", shown(root.url())).into());
     }
@@ -264,6 +281,7 @@ fn as_text(subject: &Subject, report: &Verification, alternatives: &[Alternative
     for found in &report.checkpoints {
         let (damaged, not_checked) = of_checkpoint(found, report);
         let state = match (damaged, not_checked) {
+            _ if found.deleted => "deleted meanwhile",
             (0, 0) => "whole",
             (0, _) => "not checked",
             _ => "damaged",
@@ -289,6 +307,13 @@ fn as_text(subject: &Subject, report: &Verification, alternatives: &[Alternative
         ]);
     }
     let mut out = table.render(0);
+    for (folder, error) in &subject.unseen {
+        out.push_str(&format!(
+            "\n{}  not looked into\n  {}\n",
+            shown(folder),
+            plain(error)
+        ));
+    }
     for unread in &subject.unread {
         if let Some(reason) = &unread.reason {
             out.push_str(&format!("\n{}\n  {reason}\n", unread.path));
@@ -347,6 +372,11 @@ fn of_checkpoint(found: &VerifiedCheckpoint, report: &Verification) -> (usize, u
 }
 
 impl Subject {
+    /// Returns whether all of it could be looked at.
+    fn is_read(&self) -> bool {
+        self.unseen.is_empty() && self.unread.iter().all(|unread| unread.reason.is_none())
+    }
+
     /// Returns whether other checkpoints than a single one that was named were looked for.
     fn looked_for_others(&self) -> bool {
         self.others.is_some()
@@ -382,7 +412,7 @@ fn as_json(subject: &Subject, report: &Verification, alternatives: &[Alternative
         _ => None,
     };
     json!({
-        "whole": report.is_whole() && subject.unread.iter().all(|unread| unread.reason.is_none()),
+        "whole": report.is_whole() && subject.is_read(),
         "objects": report.objects,
         "bytes": report.bytes,
         "newest_whole": newest.map(shown),
@@ -399,6 +429,11 @@ fn as_json(subject: &Subject, report: &Verification, alternatives: &[Alternative
             "objects": found.objects,
             "damaged": of_checkpoint(found, report).0,
             "not_checked": of_checkpoint(found, report).1,
+            "deleted": found.deleted,
+        })).collect::<Vec<_>>(),
+        "unseen": subject.unseen.iter().map(|(folder, error)| json!({
+            "path": shown(folder),
+            "reason": plain(error),
         })).collect::<Vec<_>>(),
         "unread": subject.unread.iter().map(|unread| json!({
             "path": unread.path,
@@ -421,4 +456,25 @@ fn as_json(subject: &Subject, report: &Verification, alternatives: &[Alternative
             })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure here fails the test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_looked_into_is_not_whole() {
+        let (report, mut subject) = (Verification::default(), Subject::default());
+        assert!(outcome(&subject, &report).is_ok());
+        subject
+            .unseen
+            .push(("file:///backup/b".into(), Error::retryable("no permission")));
+        let failure = outcome(&subject, &report).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Failed);
+        assert!(failure.line().contains("/backup/b"), "{}", failure.line());
+        let json = as_json(&subject, &report, &[]);
+        assert_eq!(json["whole"], false);
+        assert!(as_text(&subject, &report, &[]).contains("/backup/b  not looked into"));
+    }
 }
