@@ -8,7 +8,7 @@ use crate::NAME;
 use crate::config::RocksDbConfig;
 use crate::database::Database;
 use crate::folder::InstanceFolder;
-use crate::gauges::Gauges;
+use crate::gauges::{DrawnOn, Gauges};
 use crate::key_access::KeyAccess;
 use crate::log_folder::log_folder_of;
 use crate::memory::{Budgets, SharedMemory};
@@ -83,6 +83,10 @@ impl RocksDbBackend {
             config.gauges_per_column,
             cx.operator.to_string(),
             cx.subtask.index.to_string(),
+            memory.clone().map(|memory| DrawnOn {
+                memory,
+                of_subtask: self.memory.is_none() && config.memory.per_slot.is_some(),
+            }),
         );
         let logs = config.log.dir.as_ref();
         let logs = logs.and_then(|dir| log_folder_of(cx, dir));

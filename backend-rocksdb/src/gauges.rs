@@ -5,23 +5,29 @@ use rocksdb::Options;
 use rocksdb::statistics::Ticker;
 
 use crate::database::{ColumnCell, Db};
+use crate::memory::SharedMemory;
 use crate::snapshot::RestoreStats;
 
 /// Where a figure comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Source {
     /// A property of a column.
     Column(&'static str),
     /// A property of the database.
     Database(&'static str),
+    /// A property of the block cache, which many databases share.
+    Cache(&'static str),
+    /// A figure of the memory that many databases share.
+    Memory(fn(&SharedMemory) -> u64),
     /// The number of files of each level of a column.
     Levels,
     /// A count kept by RocksDB since the database was opened.
     Ticker(Ticker),
 }
 
-/// A figure of RocksDB that can be reported as a gauge, by the name of Flink's option without `metrics.`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A figure of RocksDB that can be reported as a gauge, by the name of Flink's option without `metrics.`; those of the shared memory
+/// (`memory-…`) have no option in Flink.
+#[derive(Clone, Copy, Debug)]
 pub struct NativeGauge {
     option: &'static str,
     source: Source,
@@ -38,6 +44,20 @@ const fn database(option: &'static str, property: &'static str) -> NativeGauge {
     NativeGauge {
         option,
         source: Source::Database(property),
+    }
+}
+
+const fn cache(option: &'static str, property: &'static str) -> NativeGauge {
+    NativeGauge {
+        option,
+        source: Source::Cache(property),
+    }
+}
+
+const fn memory(option: &'static str, figure: fn(&SharedMemory) -> u64) -> NativeGauge {
+    NativeGauge {
+        option,
+        source: Source::Memory(figure),
     }
 }
 
@@ -96,12 +116,20 @@ const ALL: &[NativeGauge] = &[
         "rocksdb.actual-delayed-write-rate",
     ),
     database("is-write-stopped", "rocksdb.is-write-stopped"),
-    database("block-cache-capacity", "rocksdb.block-cache-capacity"),
-    database("block-cache-usage", "rocksdb.block-cache-usage"),
-    database(
+    cache("block-cache-capacity", "rocksdb.block-cache-capacity"),
+    cache("block-cache-usage", "rocksdb.block-cache-usage"),
+    cache(
         "block-cache-pinned-usage",
         "rocksdb.block-cache-pinned-usage",
     ),
+    memory("memory-budget", SharedMemory::total),
+    memory("memory-used", |memory| memory.used() as u64),
+    memory("memory-write-buffers", |memory| {
+        memory.write_buffers() as u64
+    }),
+    memory("memory-objects", |memory| {
+        memory.objects().map_or(0, |objects| objects.drawn() as u64)
+    }),
     NativeGauge {
         option: "num-files-at-level",
         source: Source::Levels,
@@ -127,6 +155,14 @@ const ALL: &[NativeGauge] = &[
 
 /// Levels that RocksDB has unless told otherwise.
 const LEVELS: usize = 7;
+
+impl PartialEq for NativeGauge {
+    fn eq(&self, other: &Self) -> bool {
+        self.option == other.option
+    }
+}
+
+impl Eq for NativeGauge {}
 
 impl NativeGauge {
     /// Returns all of them.
@@ -159,13 +195,22 @@ impl NativeGauge {
     }
 }
 
-/// The gauges of one database: `holdfast_rocksdb_…` with the labels `operator`, `subtask` and, if asked for, `state`. Those of a
-/// restore are reported whatever was chosen: they cost nothing.
+/// The gauges of one database: `holdfast_rocksdb_…` with the labels `operator`, `subtask` and, if asked for, `state`. What is about
+/// memory that databases share has the label `subtask` if those of each subtask have their own, and none if all share it: so that sums
+/// over labels are right. Those of a restore are reported whatever was chosen: they cost nothing.
 pub(crate) struct Gauges {
     chosen: Vec<NativeGauge>,
     per_column: bool,
     operator: String,
     subtask: String,
+    memory: Option<DrawnOn>,
+}
+
+/// The memory that a database draws on with others.
+pub(crate) struct DrawnOn {
+    pub(crate) memory: Arc<SharedMemory>,
+    /// Whether these are the others of its subtask only.
+    pub(crate) of_subtask: bool,
 }
 
 impl Gauges {
@@ -174,12 +219,25 @@ impl Gauges {
         per_column: bool,
         operator: String,
         subtask: String,
+        memory: Option<DrawnOn>,
     ) -> Self {
         Self {
             chosen,
             per_column,
             operator,
             subtask,
+            memory,
+        }
+    }
+
+    /// Returns the gauge of something that the memory is about.
+    fn of_memory(&self, name: String) -> Gauge {
+        match &self.memory {
+            None => self.gauge(name, None),
+            Some(drawn) if drawn.of_subtask => {
+                metrics::gauge!(name, "subtask" => self.subtask.clone())
+            }
+            Some(_) => metrics::gauge!(name),
         }
     }
 
@@ -200,6 +258,17 @@ impl Gauges {
                 Source::Database(property) => {
                     if let Ok(Some(figure)) = db.property_int_value(property) {
                         self.gauge(gauge.name(), None).set(figure as f64);
+                    }
+                }
+                Source::Cache(property) => {
+                    if let Ok(Some(figure)) = db.property_int_value(property) {
+                        self.of_memory(gauge.name()).set(figure as f64);
+                    }
+                }
+                Source::Memory(figure) => {
+                    if let Some(drawn) = &self.memory {
+                        let figure = figure(&drawn.memory);
+                        self.of_memory(gauge.name()).set(figure as f64);
                     }
                 }
                 Source::Ticker(ticker) => {

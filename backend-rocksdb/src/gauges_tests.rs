@@ -19,6 +19,13 @@ fn one(recorded: &RecordedGauges, name: &str) -> f64 {
     figures["operator=op subtask=0"]
 }
 
+/// Returns the figure of a gauge of memory that all databases share.
+fn shared(recorded: &RecordedGauges, name: &str) -> f64 {
+    let figures = recorded.of(name);
+    assert_eq!(figures.keys().collect::<Vec<_>>(), [""], "{name}");
+    figures[""]
+}
+
 fn all_gauges() -> Vec<(String, String)> {
     let option = |gauge: NativeGauge| (format!("metrics.{}", gauge.option()), "true".to_owned());
     NativeGauge::all().map(option).collect()
@@ -62,6 +69,9 @@ fn every_gauge_that_can_be_chosen_is_reported_at_a_snapshot_with_its_figure() {
                 let levels = (0..LEVELS).map(|level| one(&recorded, &format!("{name}{level}")));
                 assert_eq!(levels.collect::<Vec<_>>(), [1., 0., 0., 0., 0., 0., 0.]);
             }
+            Source::Cache(_) | Source::Memory(_) => {
+                assert!(shared(&recorded, &name) >= 0.0, "{name}");
+            }
             // By default there is none for RocksDB to count for.
             _ => assert!(one(&recorded, &name) >= 0.0, "{name}"),
         }
@@ -78,7 +88,29 @@ fn every_gauge_that_can_be_chosen_is_reported_at_a_snapshot_with_its_figure() {
     assert!(figure("bytes_read") >= 300.0 * 5.0);
     assert!(figure("block_cache_hit") >= 290.0 && figure("block_cache_miss") >= 1.0);
     assert!(figure("total_sst_files_size") > 300.0);
+    let figure = |name: &str| shared(&recorded, &format!("holdfast_rocksdb_{name}"));
     assert!(figure("block_cache_capacity") > 1e6);
+    assert!(figure("memory_budget") >= figure("block_cache_capacity"));
+    assert!(figure("memory_used") >= figure("memory_write_buffers"));
+    assert!(figure("memory_write_buffers") > 0.0);
+}
+
+#[test]
+fn memory_that_each_subtask_has_for_itself_is_told_by_subtask() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = [
+        ("metrics.memory-budget", "true"),
+        ("memory.fixed-per-slot", "64mb"),
+    ];
+    let mut store = open_with(dir.path(), &options);
+    let recorded = RecordedGauges::default();
+    with_local_recorder(&recorded, || {
+        store.open_column("one").unwrap();
+        drop(store.view().unwrap());
+    });
+    let budgets = recorded.of("holdfast_rocksdb_memory_budget");
+    let expected = BTreeMap::from([("subtask=0".to_owned(), f64::from(64 << 20))]);
+    assert_eq!(budgets, expected);
 }
 
 #[test]
