@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use support::place::ask;
 use support::{Worker, arg, january, rows, rows_of};
 
 const BACKENDS: &[&str] = &[
@@ -82,6 +83,49 @@ fn january_is_the_same_at_parallelism_1_2_and_4_on_every_backend() {
 #[test]
 fn january_is_the_same_when_restored_from_2_to_4_and_from_4_to_1_in_the_middle() {
     same_across_rescaling(&january(), 6_000);
+}
+
+#[test]
+fn january_goes_on_from_backend_to_backend_by_canonical_savepoints() {
+    let (input, folder) = (january(), tempfile::tempdir().unwrap());
+    let expected = rows_of(&input, &[]);
+    let path = |name: &str| folder.path().join(name);
+    let (output, checkpoints, savepoints) = (path("out"), path("checkpoints"), path("savepoints"));
+    let mut savepoint = String::new();
+    let last = BACKENDS.iter().take(1).zip(["3"]);
+    let all = BACKENDS.iter().zip(["2", "4", "1", "2"]).chain(last);
+    for (index, (backend, parallelism)) in all.enumerate() {
+        let mut arguments = vec![
+            "--input",
+            arg(&input),
+            "--output",
+            arg(&output),
+            "--checkpoints",
+            arg(&checkpoints),
+            "--job-id",
+            "from-backend-to-backend",
+            "--backend",
+            backend,
+            "--parallelism",
+            parallelism,
+        ];
+        if !savepoint.is_empty() {
+            arguments.extend(["--from", &savepoint]);
+        }
+        if index == BACKENDS.len() {
+            Worker::start(&arguments).finish();
+            break;
+        }
+        arguments.extend(["--interval", "50ms", "--rate", "5000"]);
+        let mut worker = Worker::start(&arguments);
+        worker.wait_past_checkpoint();
+        let stop = ["stop", "from-backend-to-backend", "--format", "canonical"];
+        let (told, _) = ask(&[&stop[..], &["--target", arg(&savepoints)]].concat());
+        worker.finish();
+        assert!(rows(&output).len() < expected.len(), "{backend}");
+        told.trim_end().clone_into(&mut savepoint);
+    }
+    assert_eq!(rows(&output), expected);
 }
 
 #[cfg(feature = "rocksdb")]
