@@ -82,6 +82,11 @@ impl Gate {
         self.wakers.lock().unwrap().drain(..).for_each(Waker::wake);
     }
 
+    /// Returns whether something hangs here.
+    pub(crate) fn holds_something(&self) -> bool {
+        !self.wakers.lock().unwrap().is_empty()
+    }
+
     async fn pass(&self) {
         std::future::poll_fn(|cx| {
             let mut wakers = self.wakers.lock().unwrap();

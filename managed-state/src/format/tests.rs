@@ -325,6 +325,10 @@ fn k_096_a_cancelled_snapshot_ends_although_the_store_hangs() {
     let cancel = cx.cancel.clone();
     let (tables, alive) = tables(range(0, 29), 1024, 1024);
     let persist = std::thread::spawn(move || block_on(persist_groups(tables, CANONICAL, cx)));
+    while !storage.0.gate.holds_something() {
+        std::thread::yield_now();
+    }
+    assert_eq!(storage.0.live_streams.load(Ordering::SeqCst), 1);
     cancel.cancel();
     assert_eq!(
         persist.join().unwrap().unwrap_err().kind(),

@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use state_api::{
     CheckpointId, CodecKind, ErrorKind, OperatorStateHandle, OperatorStateMode, OperatorStatePart,
@@ -302,11 +303,36 @@ fn k_147_k_148_a_cancelled_snapshot_ends_and_leaves_nothing() {
     let cx = storage.context();
     let cancel = cx.cancel.clone();
     let persist = std::thread::spawn(move || block_on(snapshot.persist(cx)));
+    while !storage.0.gate.holds_something() {
+        std::thread::yield_now();
+    }
+    assert_eq!(storage.0.live_streams.load(Ordering::SeqCst), 1);
     cancel.cancel();
     assert_eq!(
         persist.join().unwrap().unwrap_err().kind(),
         ErrorKind::Cancelled
     );
+    assert_eq!(storage.0.live_streams.load(Ordering::SeqCst), 0);
+    assert!(storage.0.objects.lock().unwrap().is_empty());
+}
+
+#[test]
+fn k_147_a_snapshot_that_is_dropped_while_the_store_hangs_leaves_nothing() {
+    let storage = Storage::default();
+    storage.0.gate.shut();
+    let mut states = OperatorStates::new();
+    let list = states.list::<u64>("n").unwrap();
+    states.elements_mut(list).unwrap().push(1);
+    let mut persist = states
+        .snapshot(&REQUEST)
+        .unwrap()
+        .persist(storage.context());
+    while !storage.0.gate.holds_something() {
+        assert!((&mut persist).now_or_never().is_none());
+        std::thread::yield_now();
+    }
+    assert_eq!(storage.0.live_streams.load(Ordering::SeqCst), 1);
+    drop(persist);
     assert_eq!(storage.0.live_streams.load(Ordering::SeqCst), 0);
     assert!(storage.0.objects.lock().unwrap().is_empty());
 }
