@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use support::place::ask;
-use support::{Worker, arg, january, rows, rows_of};
+use support::{Worker, arg, january, rows, rows_of, tree};
 
 const BACKENDS: &[&str] = &[
     "hashmap",
@@ -81,7 +81,7 @@ fn january_is_the_same_at_parallelism_1_2_and_4_on_every_backend() {
 }
 
 #[test]
-fn january_is_the_same_when_restored_from_2_to_4_and_from_4_to_1_in_the_middle() {
+fn k_760_january_is_the_same_when_restored_three_times_in_a_chain_at_other_parallelisms() {
     same_across_rescaling(&january(), 6_000);
 }
 
@@ -162,54 +162,70 @@ fn same_at_every_parallelism(input: &Path) {
     }
 }
 
+/// Kills a job three times and goes on from its latest checkpoint at another parallelism. One checkpoint stays after each kill, and
+/// none after the end of the job unless it is to be kept.
 fn same_across_rescaling(input: &Path, rate: u32) {
     let expected = rows_of(input, &[]);
     let rate = rate.to_string();
     for (backend, incremental) in STARTS {
-        for (before, after) in [("2", "4"), ("4", "1")] {
+        for (retain, left) in [("never", 0), ("always", 1)] {
             let folder = tempfile::tempdir().unwrap();
-            let (output, checkpoints) =
-                (folder.path().join("out"), folder.path().join("checkpoints"));
-            let common = [
-                "--input",
-                arg(input),
-                "--output",
-                arg(&output),
-                "--checkpoints",
-                arg(&checkpoints),
-                "--backend",
-                backend,
-                "-D",
-                incremental,
-            ];
-            let slow = [
-                "--interval",
-                "50ms",
-                "--parallelism",
-                before,
-                "--rate",
-                &rate,
-            ];
-            let mut worker = Worker::start(&[&common[..], &slow].concat());
-            worker.wait_past_checkpoint();
-            worker.wait_past_checkpoint();
-            worker.kill();
-            assert!(rows(&output).len() < expected.len());
-            let mut worker = Worker::start(
-                &[&common[..], &["--parallelism", after, "--from", "latest"]].concat(),
-            );
-            let restored = worker.wait_for("running");
-            assert!(
-                restored["restored"].as_u64().unwrap() >= 2 && starts_in_the_middle(&restored),
-                "{restored}"
-            );
+            let path = |name: &str| folder.path().join(name);
+            let (output, checkpoints) = (path("out"), path("checkpoints"));
+            let start = |parallelism: &str, more: &[&str]| {
+                let common = [
+                    "--input",
+                    arg(input),
+                    "--output",
+                    arg(&output),
+                    "--checkpoints",
+                    arg(&checkpoints),
+                    "--backend",
+                    backend,
+                    "-D",
+                    incremental,
+                    "--retain",
+                    retain,
+                    "--parallelism",
+                    parallelism,
+                ];
+                Worker::start(&[&common[..], more].concat())
+            };
+            let from_latest = ["--from", "latest"];
+            for (resumed, parallelism) in ["2", "4", "1"].into_iter().enumerate() {
+                let slow = ["--interval", "50ms", "--rate", &rate];
+                let from = &from_latest[..if resumed > 0 { 2 } else { 0 }];
+                let mut worker = start(parallelism, &[&slow[..], from].concat());
+                if resumed > 0 {
+                    check_restored(&mut worker);
+                }
+                worker.wait_past_checkpoint();
+                worker.wait_past_checkpoint();
+                worker.kill();
+                assert!(rows(&output).len() < expected.len());
+                assert!(!complete(&checkpoints).is_empty(), "{backend}");
+            }
+            let mut worker = start("2", &from_latest);
+            check_restored(&mut worker);
             worker.finish();
-            assert!(
-                rows(&output) == expected,
-                "{backend} from {before} to {after}, {incremental}"
-            );
+            assert!(rows(&output) == expected, "{backend}, {incremental}");
+            assert_eq!(complete(&checkpoints).len(), left, "{backend}, {retain}");
         }
     }
+}
+
+fn check_restored(worker: &mut Worker) {
+    let restored = worker.wait_for("running");
+    assert!(
+        restored["restored"].as_u64().unwrap() >= 2 && starts_in_the_middle(&restored),
+        "{restored}"
+    );
+}
+
+/// Returns the complete checkpoints of the only job in a folder.
+fn complete(checkpoints: &Path) -> Vec<PathBuf> {
+    let files = tree(checkpoints).into_keys();
+    files.filter(|file| file.ends_with("_metadata")).collect()
 }
 
 /// Kills a job over RocksDB five times, at other parallelisms and at the same: each run restores by file what the one before has
