@@ -20,6 +20,9 @@ mod claimed;
 /// How often a publish whose outcome is unknown is repeated to learn it.
 const PUBLISH_TRIES: u32 = 3;
 
+/// Complete savepoints that are known by their number: it is told where they are, and those that nobody waited for are deleted.
+const KNOWN_SAVEPOINTS: usize = 16;
+
 /// Checkpoints in a job's folder of an object store or a file system.
 pub struct FolderCheckpoints {
     folder: StoreRoot,
@@ -52,7 +55,7 @@ struct Opened {
     claimed_before: Vec<StoredCheckpoint>,
     /// Folders of others that checkpoints of this job refer to, and in which it has a claim.
     claimed_roots: Vec<StoreRoot>,
-    /// The savepoints of this attempt, complete or not.
+    /// The savepoints of this attempt that are being taken, and the last ones that are complete.
     savepoints: BTreeMap<CheckpointId, Savepoint>,
 }
 
@@ -61,6 +64,18 @@ struct Opened {
 struct Savepoint {
     folder: SavepointFolder,
     storage: Arc<ObjectCheckpointStorage>,
+    published: bool,
+}
+
+impl Opened {
+    /// Makes room for another savepoint among those that are known.
+    fn forget_savepoints(&mut self) {
+        let published = self.savepoints.iter().filter(|(_, known)| known.published);
+        let published: Vec<_> = published.map(|(id, _)| *id).collect();
+        for id in published.iter().rev().skip(KNOWN_SAVEPOINTS - 1) {
+            self.savepoints.remove(id);
+        }
+    }
 }
 
 impl FolderCheckpoints {
@@ -377,7 +392,13 @@ impl CheckpointStore for FolderCheckpoints {
             let storage = Arc::new(folder.storage(&opened.store, self.options));
             if let Some(opened) = &mut *self.lock() {
                 let storage = Arc::clone(&storage);
-                opened.savepoints.insert(id, Savepoint { folder, storage });
+                opened.forget_savepoints();
+                let savepoint = Savepoint {
+                    folder,
+                    storage,
+                    published: false,
+                };
+                opened.savepoints.insert(id, savepoint);
             }
             Ok(storage as Arc<dyn CheckpointStorage>)
         })
@@ -448,6 +469,11 @@ impl CheckpointStore for FolderCheckpoints {
                 }
             }
             if let Some(savepoint) = savepoint {
+                if let Some(opened) = &mut *self.lock()
+                    && let Some(known) = opened.savepoints.get_mut(&metadata.checkpoint)
+                {
+                    known.published = true;
+                }
                 return reap(&savepoint.storage).await.or_else(warned);
             }
             if let Some(opened) = &mut *self.lock() {
@@ -553,5 +579,45 @@ async fn reap(storage: &ObjectCheckpointStorage) -> Result<()> {
     match storage.reap().await.failed.into_iter().next() {
         Some((path, error)) => Err(error.with("object", path)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use checkpoint_storage::MemoryStore;
+    use futures_util::FutureExt;
+    use state_api::SnapshotKind;
+
+    use super::*;
+
+    fn now<T>(work: BoxFuture<'_, Result<T>>) -> T {
+        work.now_or_never()
+            .expect("a store in memory answers at once")
+            .expect("it does not fail")
+    }
+
+    #[test]
+    fn a_job_does_not_remember_each_savepoint_that_it_ever_took() {
+        let root = StoreRoot::memory(&MemoryStore::new(), "all");
+        let job = JobId::new("job").expect("a name");
+        let names = UuidSource::seeded(1);
+        let store = FolderCheckpoints::new(
+            root.folder("checkpoints"),
+            job.clone(),
+            names,
+            StreamOptions::default(),
+        )
+        .savepoints(root.folder("savepoints"));
+        let attempt = now(store.start()).attempt;
+        for id in (1..=40).map(CheckpointId) {
+            now(store.prepare_savepoint(id, None));
+            let kind = SnapshotKind::CanonicalSavepoint;
+            let metadata = CheckpointMetadata::new(id, job.clone(), attempt, kind, 0);
+            now(store.publish(Arc::new(metadata)));
+            let place = store.location(id).expect("it has a folder");
+            assert!(place.contains("/savepoints/savepoint-"), "{place}");
+        }
+        let known = store.opened().expect("it was started").savepoints;
+        assert_eq!(known.len(), KNOWN_SAVEPOINTS);
     }
 }
