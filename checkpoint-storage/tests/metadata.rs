@@ -296,6 +296,30 @@ fn k_670_a_handle_into_a_root_that_is_not_listed_is_refused() {
 }
 
 #[test]
+fn k_670_a_handle_that_is_read_must_point_into_a_root_that_is_listed() {
+    let mut with = metadata(1, 1);
+    with.operators.push(operator("count", 1));
+    let elsewhere = Root::Url("file:///elsewhere".into());
+    with.operators[0].coordinator = Some(object(elsewhere, "needle", b"bytes"));
+    with.collect_roots();
+    let file = with.encode().unwrap();
+    assert_eq!(CheckpointMetadata::decode(&file).unwrap(), with);
+    let mut sections = sections_of(&file).to_vec();
+    let at = sections.windows(6).position(|w| w == b"needle").unwrap();
+    // Before the path stand its length and the number of its root.
+    assert_eq!(sections[at - 3..at], [1, 1, 6]);
+    sections[at - 2] = 7;
+    let error = CheckpointMetadata::decode(&seal(1, WRITER, &sections)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(
+        error
+            .to_string()
+            .contains("root 7 is not one of the 1 listed"),
+        "{error}"
+    );
+}
+
+#[test]
 fn k_671_a_file_cut_short_anywhere_is_refused() {
     let file = sample().encode().unwrap();
     for len in 0..file.len() {

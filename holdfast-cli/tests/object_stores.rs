@@ -384,6 +384,39 @@ fn every_command_that_looks_at_checkpoints_reaches_s3_by_options() {
 }
 
 #[test]
+fn no_credential_is_logged_however_much_is() {
+    let place = Place::new();
+    place.killed_run(CHECKPOINTS, &[]);
+    let (from, config) = (format!("{CHECKPOINTS}/flights"), place.config());
+    let target = arg(&place.path("copy")).to_owned();
+    for command in [
+        vec!["list", CHECKPOINTS],
+        vec!["verify", &from],
+        vec!["copy", &from, &target],
+        vec!["gc", &from, "--dry-run"],
+    ] {
+        for (filter, more) in [
+            ("", vec!["-vvv"]),
+            ("trace", vec![]),
+            ("reqsign=trace,hyper=trace,h2=trace,info", vec![]),
+        ] {
+            let line = [&command[..], &more, &["--config", arg(&config)]].concat();
+            drop(std::fs::remove_dir_all(&target));
+            let output = holdfast(&line).env("HOLDFAST_LOG", filter).output();
+            let output = without_credentials(&output.unwrap());
+            let logged = text(&output.stderr);
+            assert!(output.status.code() != Some(2), "{logged}");
+            for hint in ["AWS4-HMAC", "Signature=", "x-amz-content"] {
+                assert!(!logged.contains(hint), "{line:?}: {logged}");
+            }
+            let detailed = filter == "trace" || !more.is_empty();
+            let ours = logged.contains("checkpoint_storage") || logged.contains("holdfast");
+            assert!(!detailed || ours, "{line:?}: {logged}");
+        }
+    }
+}
+
+#[test]
 fn wrong_options_are_named_and_no_credential_is_shown() {
     let place = Place::new();
     let from = format!("{CHECKPOINTS}/flights");
