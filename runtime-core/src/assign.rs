@@ -81,12 +81,21 @@ type Parts<'a> = Vec<(usize, &'a OperatorStatePart)>;
 /// Parts of handles, by new subtask and then by old handle.
 struct Dealt<'a> {
     handles: Vec<&'a OperatorStateHandle>,
+    /// The old subtask of each handle.
+    owners: Vec<usize>,
     parts: Vec<BTreeMap<usize, Vec<OperatorStatePart>>>,
 }
 
 impl Dealt<'_> {
     fn give(&mut self, subtask: usize, handle: usize, part: OperatorStatePart) {
         self.parts[subtask].entry(handle).or_default().push(part);
+    }
+
+    /// Gives each part to the subtask that wrote it.
+    fn keep(&mut self, parts: &[(usize, &OperatorStatePart)]) {
+        for (handle, part) in parts {
+            self.give(self.owners[*handle], *handle, (*part).clone());
+        }
     }
 
     fn into_handles(self) -> Vec<Vec<OperatorStateHandle>> {
@@ -119,8 +128,12 @@ fn repartition(
             .map(|snapshot| select(snapshot).clone())
             .collect();
     }
-    let handles: Vec<&OperatorStateHandle> =
-        old.iter().flat_map(|snapshot| select(snapshot)).collect();
+    let of_subtask = |(subtask, snapshot)| {
+        let handles = select(snapshot).iter();
+        handles.map(move |handle| (subtask, handle))
+    };
+    let numbered = old.iter().copied().enumerate();
+    let (owners, handles): (Vec<_>, Vec<_>) = numbered.flat_map(of_subtask).unzip();
     // By name and mode, the parts in the order of the old subtasks.
     let mut states: BTreeMap<(Arc<str>, u8), Parts<'_>> = BTreeMap::new();
     for (index, handle) in handles.iter().enumerate() {
@@ -133,11 +146,13 @@ fn repartition(
     }
     let mut dealt = Dealt {
         handles,
+        owners,
         parts: vec![BTreeMap::new(); new],
     };
     let mut start = 0;
     for parts in states.values() {
         match parts[0].1.mode {
+            OperatorStateMode::Split if old.len() == new => dealt.keep(parts),
             OperatorStateMode::Split => start = split(parts, start, &mut dealt),
             OperatorStateMode::Union => {
                 for subtask in 0..new {

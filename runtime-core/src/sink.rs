@@ -119,7 +119,7 @@ pub type Harden = Box<dyn FnMut() -> Result<()> + Send>;
 /// | outcome | what the runtime does |
 /// | --- | --- |
 /// | [`Committed`](Self::Committed), [`AlreadyCommitted`](Self::AlreadyCommitted) | forgets the transaction |
-/// | [`RetryLater`](Self::RetryLater) | keeps it in the checkpoints and tries again when the next one completes, at once if that was the last; the job fails with the reason after [`COMMIT_TRIES`] tries |
+/// | [`RetryLater`](Self::RetryLater) | keeps it in the checkpoints and tries again when the next one completes, at once if the job ends with this one; the job fails with the reason after [`COMMIT_TRIES`] tries |
 /// | [`Gone`](Self::Gone) | warns, counts it in `holdfast_sink_transactions_gone_total` and forgets it |
 #[derive(Debug)]
 pub enum CommitOutcome {

@@ -8,10 +8,12 @@ enum Step {
     B(u64, usize),
     C(u64, usize),
     E(usize),
+    /// The coordinator gives it up.
+    A(u64),
     /// Milliseconds pass.
     T(i64),
 }
-use Step::{B, C, E, T};
+use Step::{A, B, C, E, T};
 
 struct Bench {
     barriers: CountedBarriers,
@@ -40,6 +42,9 @@ fn run(channels: usize, steps: &[Step]) -> Bench {
                 id: CheckpointId(id),
             },
             E(channel) => Arrival::EndOfPartition { channel },
+            A(id) => Arrival::Abort {
+                id: CheckpointId(id),
+            },
             T(ms) => {
                 bench.clock.advance(ms);
                 continue;
@@ -309,4 +314,33 @@ fn k_542_a_single_channel_has_no_alignment() {
             persisted_bytes: 0,
         }]
     );
+}
+
+#[test]
+fn k_405_an_abort_leaves_an_older_checkpoint_to_be_counted_to_its_end() {
+    let both = [B(4, 0), B(5, 0), A(5)];
+    assert_eq!(run(2, &both).seen, [0_i64; 0]);
+    let bench = run(2, &[&both[..], &[B(4, 1)]].concat());
+    assert_eq!((&bench.seen[..], pending(&bench)), (&[4, -5][..], vec![5]));
+    let bench = run(
+        2,
+        &[&both[..], &[B(4, 1), B(5, 1), B(6, 0), B(6, 1)]].concat(),
+    );
+    assert_eq!(bench.seen, [4, -5, 6]);
+    // The word is out when the older one is given up, too, and once.
+    assert_eq!(run(2, &[&both[..], &[A(4), A(5)]].concat()).seen, [-4, -5]);
+    assert_eq!(run(2, &[&both[..], &[C(5, 1)]].concat()).seen, [-4, -5]);
+    // A channel without a barrier of the older one: no such barrier comes any more.
+    let bench = run(2, &[&both[..], &[B(5, 1)]].concat());
+    assert_eq!((&bench.seen[..], pending(&bench)), (&[-5][..], vec![]));
+}
+
+#[test]
+fn k_540_an_end_triggers_the_complete_checkpoint_behind_which_one_was_given_up() {
+    let script = [B(4, 0), B(4, 1), B(5, 0), B(5, 1), A(5), E(2)];
+    let bench = run(3, &script);
+    assert_eq!((&bench.seen[..], pending(&bench)), (&[4, -5][..], vec![]));
+    let bench = run(3, &[B(4, 0), B(5, 0), A(4), A(5), B(6, 0), E(2)]);
+    assert_eq!(bench.seen, [-4, -5]);
+    assert_eq!(pending(&bench), [4, 5, 6]);
 }

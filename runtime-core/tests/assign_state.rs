@@ -208,6 +208,19 @@ fn k_641_an_unchanged_parallelism_keeps_split_handles_as_they_are() {
 }
 
 #[test]
+fn k_638_k_641_at_an_unchanged_parallelism_split_lists_stay_beside_states_that_all_get() {
+    let old = with_operator(&[
+        handle("a", &[("split", Split, 7), ("union", Union, 1)]),
+        handle("b", &[("split", Split, 1), ("broadcast", Broadcast, 1)]),
+        handle("c", &[("split", Split, 0)]),
+    ]);
+    let dealt = deal(&old, 3);
+    assert_eq!(elements(&dealt, "split"), elements(&old, "split"));
+    assert_eq!(counts(&dealt, "union"), [1, 1, 1]);
+    assert_eq!(counts(&dealt, "broadcast"), [1, 1, 1]);
+}
+
+#[test]
 fn k_642_k_643_subtasks_without_elements_get_nothing() {
     let old = with_operator(&[
         handle("a", &[("x", Split, 2)]),

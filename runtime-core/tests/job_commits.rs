@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use job_support::{
-    Count, Items, Ledger, LedgerWriter, expected, lines, parts, settings, totals, with_memory,
-    words,
+    Count, Items, Ledger, LedgerWriter, expected, lines, now, parts, settings, totals, with_memory,
+    without_interval, words,
 };
 use managed_state::operator::OperatorStates;
-use runtime_core::coordinator::CoordinatorConfig;
+use runtime_core::coordinator::{CoordinatorConfig, JobStatus};
+use runtime_core::execution::{CheckpointDone, JobControl, Reply, SavepointFormat};
 use runtime_core::sink::{
     COMMIT_TRIES, CommitOutcome, PreCommitted, SinkContext, TwoPhaseSink, TwoPhaseWriter,
 };
@@ -26,6 +27,15 @@ type Counts = Ledger<(String, u64)>;
 struct Busy {
     ledger: Counts,
     left: Arc<AtomicU32>,
+}
+
+impl Busy {
+    fn new(ledger: &Counts, commits: u32) -> Self {
+        Self {
+            ledger: ledger.clone(),
+            left: Arc::new(AtomicU32::new(commits)),
+        }
+    }
 }
 
 struct BusyWriter {
@@ -77,10 +87,7 @@ impl TwoPhaseWriter for BusyWriter {
 /// Runs a bounded word count whose sink is busy for a number of commits.
 fn run(seed: u64, busy: u32, interval_ms: u64) -> (JobOutcome, u32, bool) {
     let (lines, ledger) = (lines(200), Ledger::new());
-    let sink = Busy {
-        ledger: ledger.clone(),
-        left: Arc::new(AtomicU32::new(busy)),
-    };
+    let sink = Busy::new(&ledger, busy);
     let job = Job::new("wordcount").parallelism(2);
     job.source("lines", Items::new(lines.clone(), 4))
         .flat_map(words)
@@ -119,6 +126,97 @@ fn k_725_a_sink_that_stays_busy_fails_the_job_and_the_restart_commits() {
     let (_, restarts, complete) = run(2, 3 * COMMIT_TRIES, 1_000_000);
     assert!(restarts > 0);
     assert!(complete);
+}
+
+#[test]
+fn k_725_without_checkpoints_a_busy_sink_is_tried_at_once_when_all_input_has_ended() {
+    let (lines, ledger) = (lines(200), Ledger::new());
+    let job = Job::new("wordcount");
+    job.source("lines", Items::new(lines.clone(), 4))
+        .flat_map(words)
+        .key_by(|word: &String| word.clone())
+        .process("count", Count::default())
+        .sink_exactly_once("out", Busy::new(&ledger, COMMIT_TRIES - 1));
+    let settings = without_interval();
+    let outcome = Driver::new(1).run(&job, &settings, parts()).unwrap();
+    assert_eq!((outcome.checkpoints, outcome.restarts), (0, 0));
+    assert_eq!(totals(&ledger.records()), expected(&lines));
+}
+
+/// A word count that asks for a stop at its 100th line, and whose sink is busy then.
+fn stopped_by_itself(control: JobControl, stop: Stop, sink: Busy) -> (Job, Stopped) {
+    let (seen, answer) = (AtomicU32::new(0), Stopped::default());
+    let reply = Arc::clone(&answer);
+    let job = Job::new("wordcount").parallelism(2);
+    job.source("lines", Items::new(lines(1000), 4))
+        .map(move |line: String| {
+            if seen.fetch_add(1, Ordering::Relaxed) == 100 {
+                *reply.lock().unwrap() = Some(stop(&control));
+            }
+            line
+        })
+        .flat_map(words)
+        .key_by(|word: &String| word.clone())
+        .process("count", Count::default())
+        .sink_exactly_once("out", sink);
+    (job, answer)
+}
+
+type Stop = fn(&JobControl) -> Reply<CheckpointDone>;
+type Stopped = Arc<Mutex<Option<Reply<CheckpointDone>>>>;
+
+#[test]
+fn k_725_k_772_at_a_stop_in_the_middle_of_the_input_a_busy_sink_is_tried_at_once() {
+    let stops: [(Stop, JobStatus); 2] = [
+        (
+            |control| control.stop_with_savepoint(false, None, SavepointFormat::Canonical),
+            JobStatus::Finished,
+        ),
+        (JobControl::stop_with_checkpoint, JobStatus::Suspended),
+    ];
+    for (stop, status) in stops {
+        for seed in 0..5 {
+            let ledger = Ledger::new();
+            let mut driver = Driver::new(seed);
+            let sink = Busy::new(&ledger, 3);
+            let (job, answer) = stopped_by_itself(driver.control(), stop, sink);
+            let (parts, _store) = with_memory(parts());
+            let outcome = driver.run(&job, &settings(1_000_000), parts).unwrap();
+            assert_eq!((outcome.status, outcome.restarts), (status, 0));
+            now(answer.lock().unwrap().take().unwrap()).unwrap();
+            let counted = totals(&ledger.records()).values().sum::<u64>();
+            assert_eq!(ledger.prepared(), 0, "seed {seed}");
+            assert!((300..3000).contains(&counted), "seed {seed}: {counted}");
+        }
+    }
+}
+
+#[test]
+fn k_725_a_pipeline_that_has_ended_waits_for_later_checkpoints_while_others_go_on() {
+    for seed in 0..5 {
+        let (few, many) = (lines(10), lines(10_000));
+        let (short, long) = (Ledger::new(), Ledger::new());
+        // Too many for the transaction of one sink, and few for each of the four.
+        let busy = Busy::new(&short, COMMIT_TRIES + 4);
+        let free = Busy::new(&long, 0);
+        let left = Arc::clone(&busy.left);
+        let job = Job::new("wordcount").parallelism(4);
+        for (name, lines, sink) in [("short", &few, busy), ("long", &many, free)] {
+            job.source(&format!("{name} lines"), Items::new(lines.clone(), 4))
+                .flat_map(words)
+                .key_by(|word: &String| word.clone())
+                .process(&format!("{name} count"), Count::default())
+                .sink_exactly_once(&format!("{name} out"), sink);
+        }
+        let (parts, _store) = with_memory(parts());
+        let mut driver = Driver::new(seed).budget(4);
+        let outcome = driver.run(&job, &settings(30), parts).unwrap();
+        assert_eq!(outcome.restarts, 0, "seed {seed}");
+        assert_eq!(left.load(Ordering::Relaxed), 0, "seed {seed}");
+        assert!(outcome.checkpoints > 4, "seed {seed}");
+        assert_eq!(totals(&short.records()), expected(&few), "seed {seed}");
+        assert_eq!(totals(&long.records()), expected(&many), "seed {seed}");
+    }
 }
 
 /// What a sink sees of the checkpoints that its transactions are of.

@@ -15,6 +15,8 @@ struct Count {
     /// `None` when all that came was a cancel marker.
     barrier: Option<Barrier>,
     given_up: bool,
+    /// It was given up while an older one was counted, and nobody has been told yet.
+    untold: bool,
     target: usize,
     seen: Vec<bool>,
     count: usize,
@@ -31,7 +33,17 @@ impl Count {
         {
             self.count += 1;
         }
+        self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
         self.count >= self.target
+    }
+
+    /// Gives the checkpoint up; returns whether that is to be told.
+    fn give_up(&mut self) -> bool {
+        let is_new = !std::mem::replace(&mut self.given_up, true);
+        is_new || std::mem::take(&mut self.untold)
     }
 }
 
@@ -118,17 +130,29 @@ impl CountedBarriers {
             Arrival::Announced { .. } | Arrival::Tick => {}
             Arrival::Cancel { channel, id } => self.cancel(channel, id.0, clock, decisions),
             Arrival::Abort { id } => {
-                if let Some(count) = self.pending.iter_mut().find(|count| count.id == id.0)
-                    && !std::mem::replace(&mut count.given_up, true)
-                {
-                    decisions.push(Decision::GiveUp {
-                        id,
-                        why: GiveUp::Aborted,
-                    });
+                let mut pending = self.pending.iter_mut();
+                if let Some(count) = pending.find(|count| count.id == id.0) {
+                    count.untold |= !std::mem::replace(&mut count.given_up, true);
                 }
             }
             Arrival::EndOfPartition { channel } => self.end_of_partition(channel, clock, decisions),
         }
+        self.settle(decisions);
+    }
+
+    /// Tells of what the coordinator gave up, and forgets what is given up and has all its barriers.
+    ///
+    /// While an older one is counted the word waits: unlike a marker, an abort overtook nothing on a channel, and who gives up
+    /// a checkpoint is through with the older ones.
+    fn settle(&mut self, decisions: &mut Vec<Decision>) {
+        let mut waits = false;
+        self.pending.retain_mut(|count| {
+            if (!waits || count.is_full()) && std::mem::take(&mut count.untold) {
+                decisions.push(aborted(count.id));
+            }
+            waits |= !count.given_up;
+            !count.is_full()
+        });
     }
 
     fn barrier(
@@ -175,6 +199,7 @@ impl CountedBarriers {
             id,
             barrier,
             given_up: barrier.is_none(),
+            untold: false,
             target: self.open_channels,
             seen: vec![false; self.closed.len()],
             count: 0,
@@ -190,6 +215,9 @@ impl CountedBarriers {
         let Some(done) = self.pending.drain(..=position).next_back() else {
             return;
         };
+        if done.untold {
+            decisions.push(aborted(done.id));
+        }
         if let (false, Some(barrier)) = (done.given_up, done.barrier) {
             let single = done.target <= 1;
             let report = AlignmentReport {
@@ -230,7 +258,7 @@ impl CountedBarriers {
         }
         match self.pending.front_mut() {
             Some(count) if count.id == id => {
-                if !std::mem::replace(&mut count.given_up, true) {
+                if count.give_up() {
                     decisions.push(Decision::GiveUp {
                         id: CheckpointId(id),
                         why: GiveUp::CancelMarker,
@@ -269,8 +297,8 @@ impl CountedBarriers {
         }
         self.open_channels -= 1;
         if !self.after_channels_end {
-            for count in self.pending.drain(..) {
-                if !count.given_up {
+            for mut count in self.pending.drain(..) {
+                if count.give_up() {
                     decisions.push(Decision::GiveUp {
                         id: CheckpointId(count.id),
                         why: GiveUp::InputEnded,
@@ -279,16 +307,23 @@ impl CountedBarriers {
             }
             return;
         }
-        // The newest that is complete now makes the older ones superfluous.
+        // The newest that is complete now makes the older ones superfluous; one that was given up makes none.
         let mut newest = None;
         for (position, count) in self.pending.iter_mut().enumerate() {
-            if count.mark(channel) {
+            if count.mark(channel) && !count.given_up {
                 newest = Some(position);
             }
         }
         if let Some(position) = newest {
             self.complete(position, clock, decisions);
         }
+    }
+}
+
+fn aborted(id: u64) -> Decision {
+    Decision::GiveUp {
+        id: CheckpointId(id),
+        why: GiveUp::Aborted,
     }
 }
 

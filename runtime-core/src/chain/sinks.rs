@@ -15,7 +15,7 @@ use crate::execution::{Failpoint, Failpoints};
 use crate::operator::{Operator, Out};
 use crate::record::NO_TIMESTAMP;
 use crate::sink::{CommitOutcome, Sink, SinkContext, SinkWriter, TwoPhaseSink, TwoPhaseWriter};
-use crate::task::{Hardening, OperatorParts, PendingCommits, SubtaskSnapshot};
+use crate::task::{Hardening, NO_CHECKPOINT, OperatorParts, PendingCommits, SubtaskSnapshot};
 
 const PENDING: &str = "pending-transactions";
 const OPEN: &str = "open-transactions";
@@ -136,6 +136,8 @@ pub(crate) struct TwoPhaseStage<S: TwoPhaseSink> {
     ended: OperatorListState<S::Transaction>,
     open: OperatorListState<S::Transaction>,
     told: ToldOfEnd,
+    /// The checkpoint that the job ends with, while it is the newest that was cut.
+    last: Option<CheckpointId>,
     failpoints: Failpoints,
 }
 
@@ -151,6 +153,7 @@ impl<S: TwoPhaseSink> TwoPhaseStage<S> {
             ended: OperatorListState::default(),
             open: OperatorListState::default(),
             told: ToldOfEnd::default(),
+            last: None,
             failpoints,
         }
     }
@@ -158,6 +161,11 @@ impl<S: TwoPhaseSink> TwoPhaseStage<S> {
     /// Fails when a pending transaction never will survive a crash: no checkpoint can complete then that names it.
     fn check_hardening(&self) -> Result<()> {
         self.hardening.iter().try_for_each(|due| due.check())
+    }
+
+    /// Tells whether no other commit follows the one of a checkpoint.
+    fn is_last(&self, id: CheckpointId) -> bool {
+        id == NO_CHECKPOINT || self.last == Some(id)
     }
 }
 
@@ -220,7 +228,8 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
         self.writer.as_mut().map_or(Ok(()), TwoPhaseWriter::flush)
     }
 
-    fn prepare_barrier(&mut self, _barrier: &Barrier, _next: &mut dyn Link<()>) -> Result<()> {
+    fn prepare_barrier(&mut self, barrier: &Barrier, _next: &mut dyn Link<()>) -> Result<()> {
+        self.last = barrier.last.then_some(barrier.id);
         self.check_hardening()
     }
 
@@ -253,6 +262,7 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
     }
 
     fn completed(&mut self, id: CheckpointId) -> Result<()> {
+        let is_last = self.is_last(id);
         let Some(writer) = &mut self.writer else {
             return not_open();
         };
@@ -266,8 +276,9 @@ impl<S: TwoPhaseSink> Stage for TwoPhaseStage<S> {
                 report(&self.uid, &outcome);
                 Ok(outcome)
             })?;
-            // Behind the last checkpoint there is none to retry with; the number of tries is bounded.
-            if !(self.told.is_finished() && self.pending.any_up_to(id)) {
+            // Behind the last checkpoint there is none to retry with, whether or not the input has ended; the number of tries
+            // is bounded.
+            if !(is_last && self.pending.any_up_to(id)) {
                 return Ok(());
             }
         }

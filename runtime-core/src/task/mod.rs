@@ -25,4 +25,5 @@ pub use pending_commits::PendingCommits;
 pub use report::{CheckpointAck, Reporter, SnapshotReport, TaskReport};
 pub use snapshot::{FailedSnapshot, OperatorParts, SubtaskSnapshot};
 pub use snapshot_work::SnapshotWork;
+pub(crate) use subtask::NO_CHECKPOINT;
 pub use subtask::{Progress, Subtask};

@@ -28,6 +28,9 @@ use crate::streams_through::StreamsThrough;
 /// `execution.buffer-timeout.interval`.
 const FLUSH_INTERVAL_NS: u64 = 100_000_000;
 
+/// Stands for a checkpoint at the end of a job that makes none.
+pub(crate) const NO_CHECKPOINT: CheckpointId = CheckpointId(u64::MAX);
+
 /// How a step went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -482,9 +485,8 @@ impl Subtask {
 
 /// Ends the transactions of sinks and commits them, for a job without checkpoints.
 fn commit_without_checkpoint(head: &mut dyn Head, env: &Environment) -> Result<()> {
-    let id = CheckpointId(u64::MAX);
     let request = SnapshotRequest {
-        checkpoint: id,
+        checkpoint: NO_CHECKPOINT,
         kind: state_api::SnapshotKind::Checkpoint,
         now_ms: env.clock.now_ms(),
     };
@@ -496,6 +498,6 @@ fn commit_without_checkpoint(head: &mut dyn Head, env: &Environment) -> Result<(
     match result {
         // Keyed state that declines a snapshot is no reason to lose output.
         Err(error) if error.kind() != ErrorKind::LimitExceeded => Err(error),
-        _ => head.completed(id),
+        _ => head.completed(NO_CHECKPOINT),
     }
 }

@@ -498,15 +498,18 @@ struct Fed {
     log: Log,
     fails: Rc<RefCell<Vec<&'static str>>>,
     writers: Vec<BatchWriter<Timed<()>>>,
+    mailbox: Arc<Mailbox>,
+    mode: CheckpointMode,
 }
 
 impl Fed {
-    fn new() -> Self {
+    fn new(mode: CheckpointMode) -> Self {
         let (log, fails) = (Log::default(), Rc::default());
         let (reports, later) = (Arc::new(Reports::default()), Arc::new(Later::default()));
         let signal = Signal::new();
         let mut env = environment(Arc::clone(&signal), Arc::clone(&later) as Arc<dyn Executor>);
         env.uids = Arc::new([OperatorUid::new("end").expect("a name")]);
+        env.mode = mode;
         let (mut writers, mut receivers) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (sender, receiver) = channel(100, Signal::new(), Arc::clone(&signal));
@@ -534,7 +537,7 @@ impl Fed {
             TaskId::new(1, 0),
             "chain".into(),
             Box::pin(ready(Ok(Box::new(head) as Box<dyn Head>))),
-            mailbox,
+            Arc::clone(&mailbox),
             Arc::clone(&reports) as Arc<dyn Reporter>,
             env,
         );
@@ -545,18 +548,23 @@ impl Fed {
             log,
             fails,
             writers,
+            mailbox,
+            mode,
         }
     }
 
-    /// Sends a record on a channel, or the barrier of a checkpoint that overtakes.
+    /// Sends a record on a channel, or the barrier of a checkpoint, which overtakes if it may.
     fn send(&mut self, channel: usize, barrier: Option<u64>) {
         let writer = &mut self.writers[channel];
         match barrier {
             None => writer.push(Timed { value: (), time: 0 }),
             Some(id) => {
-                let barrier = Barrier::new(CheckpointId(id), 0);
-                let overtaking = barrier.with_mode(BarrierMode::Unaligned);
-                writer.push_barrier(overtaking.expect("it may overtake"));
+                let mode = match self.mode {
+                    CheckpointMode::ExactlyOnce => BarrierMode::Unaligned,
+                    CheckpointMode::AtLeastOnce => BarrierMode::Aligned,
+                };
+                let barrier = Barrier::new(CheckpointId(id), 0).with_mode(mode);
+                writer.push_barrier(barrier.expect("it may be so"));
             }
         }
         writer.flush();
@@ -577,7 +585,7 @@ impl Fed {
 #[test]
 fn k_617_a_snapshot_that_fails_while_other_inputs_are_awaited_holds_up_nothing() {
     for comes_late in [true, false] {
-        let mut fed = Fed::new();
+        let mut fed = Fed::new(CheckpointMode::ExactlyOnce);
         assert_eq!(fed.settle(), ["running"]);
         for channel in 0..2 {
             fed.send(channel, None);
@@ -609,6 +617,30 @@ fn k_617_a_snapshot_that_fails_while_other_inputs_are_awaited_holds_up_nothing()
         let log = fed.log.take();
         assert_eq!(log, ["end prepare 2", "end barrier 2", "end snapshot 2"]);
     }
+}
+
+#[test]
+fn k_405_at_least_once_an_abort_leaves_an_older_checkpoint_its_cut() {
+    let mut fed = Fed::new(CheckpointMode::AtLeastOnce);
+    fed.send(0, Some(4));
+    fed.send(0, Some(5));
+    assert_eq!(fed.settle(), ["running"]);
+    fed.mailbox.send(Command::Aborted(CheckpointId(5)));
+    assert_eq!(fed.settle(), [""; 0]);
+    assert_eq!(fed.log.take(), ["end aborted 5"]);
+    fed.send(1, Some(4));
+    fed.send(1, Some(5));
+    assert_eq!(fed.settle(), ["ack 4"]);
+    let log = fed.log.take();
+    assert_eq!(
+        log,
+        [
+            "end prepare 4",
+            "end barrier 4",
+            "end snapshot 4",
+            "end cancel 5"
+        ]
+    );
 }
 
 #[test]

@@ -175,6 +175,11 @@ impl<T: Clone> Ledger<T> {
         self.inner.lock().unwrap().faults_left
     }
 
+    /// How many transactions have ended and are not visible.
+    pub fn prepared(&self) -> usize {
+        self.inner.lock().unwrap().prepared.len()
+    }
+
     /// The visible records in the order of their transactions.
     pub fn records(&self) -> Vec<T> {
         self.inner
