@@ -1,6 +1,8 @@
 //! Deleting: by reference, repeatable, and only after a look for a higher attempt.
 use std::collections::HashSet;
 
+use futures_util::StreamExt;
+use futures_util::stream;
 use state_api::{Error, ErrorKind, ObjectHandle, RelPath, Result, Root};
 
 use crate::checkpoint::{CheckpointState, StoredCheckpoint, abandonment, list_checkpoints};
@@ -17,7 +19,7 @@ use crate::store::OpenUpload;
 /// Objects that are deleted between two looks for a higher attempt.
 const BATCH: usize = 256;
 
-/// Requests that delete objects, at a time.
+/// Objects that are deleted at once.
 const CONCURRENT: usize = 8;
 
 /// What a deletion did.
@@ -111,23 +113,16 @@ impl JobStore {
         let mut report = DeleteReport::default();
         for batch in doomed.chunks(BATCH) {
             self.check_fenced().await?;
-            // What lies in one folder mostly comes together.
-            for together in
-                batch.chunk_by(|a, b| a.root.map(StoreRoot::url) == b.root.map(StoreRoot::url))
-            {
-                let paths: Vec<_> = together
-                    .iter()
-                    .map(|doomed| doomed.path.to_owned())
-                    .collect();
-                let outcomes = match together[0].root {
-                    Some(root) => root.delete_all(&paths, CONCURRENT).await,
-                    None => paths.iter().map(|_| Err(not_ours())).collect(),
-                };
-                for (path, outcome) in paths.into_iter().zip(outcomes) {
-                    match outcome {
-                        Ok(()) => report.deleted += 1,
-                        Err(e) => report.failed.push((path, e)),
-                    }
+            // Collected, because a closure that is kept across an await makes the future unsendable to the compiler's eyes.
+            let deletions: Vec<_> = batch
+                .iter()
+                .map(|doomed| async move { (doomed.path, doomed.delete().await) })
+                .collect();
+            let mut deletions = stream::iter(deletions).buffer_unordered(CONCURRENT);
+            while let Some((path, outcome)) = deletions.next().await {
+                match outcome {
+                    Ok(()) => report.deleted += 1,
+                    Err(e) => report.failed.push((path.to_owned(), e)),
                 }
             }
         }
@@ -332,8 +327,15 @@ struct Doomed<'a> {
     path: &'a str,
 }
 
-fn not_ours() -> Error {
-    Error::invalid("the object lies in a folder that this job has not claimed")
+impl Doomed<'_> {
+    async fn delete(&self) -> Result<()> {
+        match self.root {
+            Some(root) => root.delete(self.path).await,
+            None => Err(Error::invalid(
+                "the object lies in a folder that this job has not claimed",
+            )),
+        }
+    }
 }
 
 /// Returns the paths that a checkpoint refers to in the folders of this one and others of its job.

@@ -359,12 +359,6 @@ impl StoreRoot {
         self.objects.delete(&self.join(path))
     }
 
-    /// Deletes several objects, and returns what became of each, in their order; see [`ObjectStore::delete_all`].
-    pub async fn delete_all(&self, paths: &[String], at_once: usize) -> Vec<Result<()>> {
-        let paths: Vec<_> = paths.iter().map(|path| self.join(path)).collect();
-        self.objects.delete_all(&paths, at_once).await
-    }
-
     /// Removes a folder if it is empty; see [`ObjectStore::remove_folder`].
     ///
     /// # Errors

@@ -296,35 +296,36 @@ async fn delete_listed(
     for batch in listed.chunks(BATCH) {
         store.check_fenced().await?;
         let root = store.root();
-        let (mut objects, mut paths, mut uploads) = (Vec::new(), Vec::new(), Vec::new());
-        for &index in batch {
-            let found = &report.unreferenced[index];
-            let path = found.path.clone();
-            if let Some(id) = found.upload.clone() {
-                uploads.push((index, OpenUpload { path, id }));
-            } else {
-                objects.push(index);
-                paths.push(path);
-            }
-        }
-        let mut ended = |index: usize, outcome| {
+        let paths: Vec<_> = batch
+            .iter()
+            .map(|&index| {
+                let found = &report.unreferenced[index];
+                (index, found.path.clone(), found.upload.clone())
+            })
+            .collect();
+        let deletions: Vec<_> = paths
+            .iter()
+            .map(|(index, path, upload)| async move {
+                let gone = match upload {
+                    None => root.delete(path).await,
+                    Some(id) => {
+                        let upload = OpenUpload {
+                            path: path.clone(),
+                            id: id.clone(),
+                        };
+                        root.give_up_upload(&upload).await
+                    }
+                };
+                (*index, gone)
+            })
+            .collect();
+        let mut deletions = stream::iter(deletions).buffer_unordered(options.concurrency.max(1));
+        while let Some((index, outcome)) = deletions.next().await {
             report.unreferenced[index].fate = match outcome {
                 Ok(()) => Fate::Deleted,
                 Err(error) => Fate::Failed(error),
             };
             progress.done(0);
-        };
-        let outcomes = root.delete_all(&paths, options.concurrency).await;
-        for (index, outcome) in objects.into_iter().zip(outcomes) {
-            ended(index, outcome);
-        }
-        let given_up: Vec<_> = uploads
-            .iter()
-            .map(|(index, upload)| async move { (*index, root.give_up_upload(upload).await) })
-            .collect();
-        let mut given_up = stream::iter(given_up).buffer_unordered(options.concurrency.max(1));
-        while let Some((index, outcome)) = given_up.next().await {
-            ended(index, outcome);
         }
     }
     Ok(())

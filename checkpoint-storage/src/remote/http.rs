@@ -20,9 +20,6 @@ use crate::store::{OpendalStore, Uploads};
 /// Operations are bounded by their requests: a bound on open streams would let them wait for each other.
 const ANY_NUMBER_OF_OPERATIONS: usize = 1 << 20;
 
-/// Objects that one request to S3 deletes: Amazon takes 1,000, some that speak its protocol no more than 700.
-const S3_DELETIONS: usize = 500;
-
 /// What finds uploads that never ended, where opendal itself does not: made of the fields of the service, its operator and calls.
 pub(super) type FindUploads =
     fn(&BTreeMap<String, String>, &Place, Calls) -> Result<Option<Arc<dyn Uploads>>>;
@@ -72,10 +69,6 @@ pub(super) fn open_http<B: Builder>(
         }
         None => None,
     };
-    let deletions = match operator.info().scheme() {
-        "s3" => S3_DELETIONS,
-        _ => 1,
-    };
     // One limit for both operators below.
     let limit = ConcurrentLimitLayer::new(ANY_NUMBER_OF_OPERATIONS)
         .with_http_concurrent_limit(policy.concurrent);
@@ -93,7 +86,6 @@ pub(super) fn open_http<B: Builder>(
     )
     .with_parts(policy.part_len, policy.concurrent_parts)
     .in_bucket()
-    .with_deletions(deletions)
     .with_secrets(secrets)
     .with_uploads(uploads);
     let patience = Patience::new(policy, access.pacing().clone());

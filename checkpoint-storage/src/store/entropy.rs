@@ -128,18 +128,6 @@ impl ObjectStore for EntropyStore {
         self.inner.delete(&self.path.of(path))
     }
 
-    fn delete_all<'a>(
-        &'a self,
-        paths: &'a [String],
-        at_once: usize,
-    ) -> BoxFuture<'a, Vec<Result<()>>> {
-        async move {
-            let paths: Vec<_> = paths.iter().map(|path| self.path.of(path)).collect();
-            self.inner.delete_all(&paths, at_once).await
-        }
-        .boxed()
-    }
-
     fn remove_folder(&self, folder: &str) -> BoxFuture<'_, Result<bool>> {
         let folder = folder.to_owned();
         async move {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
 use state_api::{Error, Result};
 
 mod entropy;
@@ -89,17 +88,6 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// `Retryable` when the object is still there.
     fn delete(&self, path: &str) -> BoxFuture<'_, Result<()>>;
 
-    /// Deletes several objects, and returns what became of each, in their order.
-    ///
-    /// All are tried: each by a request, `at_once` at a time, or many by one request where the store takes that.
-    fn delete_all<'a>(
-        &'a self,
-        paths: &'a [String],
-        at_once: usize,
-    ) -> BoxFuture<'a, Vec<Result<()>>> {
-        delete_each(self, paths, at_once)
-    }
-
     /// Removes a folder if it is empty, and returns whether it is gone.
     ///
     /// # Errors
@@ -174,17 +162,4 @@ pub trait ObjectWriter: Send {
     /// # Errors
     /// `Retryable` when part of the object is left.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
-}
-
-/// Deletes objects by a request each.
-fn delete_each<'a, S: ObjectStore + ?Sized>(
-    store: &'a S,
-    paths: &'a [String],
-    at_once: usize,
-) -> BoxFuture<'a, Vec<Result<()>>> {
-    let deletions: Vec<_> = paths.iter().map(|path| store.delete(path)).collect();
-    stream::iter(deletions)
-        .buffered(at_once.max(1))
-        .collect()
-        .boxed()
 }

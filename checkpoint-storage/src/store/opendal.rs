@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Lease, ObjectStore, ObjectWriter, StoreEntry, delete_each};
+use super::{Lease, ObjectStore, ObjectWriter, StoreEntry};
 #[cfg(feature = "http")]
 use super::{OpenUpload, Uploads};
 use crate::remote::secrets::{ForeignError, Secrets};
@@ -28,8 +28,6 @@ pub struct OpendalStore {
     runtime: Option<Handle>,
     parts: Option<Parts>,
     in_bucket: bool,
-    /// Objects that one request deletes.
-    deletions: usize,
     secrets: Secrets,
     #[cfg(feature = "http")]
     uploads: Option<std::sync::Arc<dyn Uploads>>,
@@ -51,7 +49,6 @@ impl OpendalStore {
             runtime,
             parts: None,
             in_bucket: false,
-            deletions: 1,
             secrets: Secrets::default(),
             #[cfg(feature = "http")]
             uploads: None,
@@ -81,12 +78,6 @@ impl OpendalStore {
         }
     }
 
-    /// Deletes as many objects by one request.
-    #[cfg(feature = "http")]
-    pub(crate) fn with_deletions(self, deletions: usize) -> Self {
-        Self { deletions, ..self }
-    }
-
     /// Sets what finds uploads in parts that never ended.
     #[cfg(feature = "http")]
     pub(crate) fn with_uploads(self, uploads: Option<std::sync::Arc<dyn Uploads>>) -> Self {
@@ -97,24 +88,6 @@ impl OpendalStore {
     #[must_use]
     pub fn operator(&self) -> &Operator {
         &self.operator
-    }
-
-    /// Deletes objects by one request.
-    fn delete_batch(&self, paths: Vec<String>) -> BoxFuture<'static, Result<()>> {
-        self.run(move |operator, failure| {
-            async move {
-                let first = paths.first().cloned().unwrap_or_default();
-                let deleted = async {
-                    let mut deleter = operator.deleter().await?;
-                    deleter.delete_iter(paths).await?;
-                    deleter.close().await
-                };
-                deleted
-                    .await
-                    .map_err(|e| failure.of("delete objects", &first, e))
-            }
-            .boxed()
-        })
     }
 
     fn run<T: Send + 'static>(
@@ -331,33 +304,6 @@ impl ObjectStore for OpendalStore {
             }
             .boxed()
         })
-    }
-
-    fn delete_all<'a>(
-        &'a self,
-        paths: &'a [String],
-        at_once: usize,
-    ) -> BoxFuture<'a, Vec<Result<()>>> {
-        async move {
-            let mut outcomes = Vec::with_capacity(paths.len());
-            for batch in paths.chunks(self.deletions) {
-                if batch.len() > 1 {
-                    match self.delete_batch(batch.to_vec()).await {
-                        Ok(()) => {
-                            outcomes.extend(batch.iter().map(|_| Ok(())));
-                            continue;
-                        }
-                        // Which of them are left it does not say.
-                        Err(error) => {
-                            tracing::debug!(%error, "objects are deleted one by one");
-                        }
-                    }
-                }
-                outcomes.extend(delete_each(self, batch, at_once).await);
-            }
-            outcomes
-        }
-        .boxed()
     }
 
     fn remove_folder(&self, folder: &str) -> BoxFuture<'_, Result<bool>> {
