@@ -75,6 +75,30 @@ fn k_295_of_one_retained_each_new_one_displaces_the_last() {
 }
 
 #[test]
+fn k_295_k_315_however_it_is_retained_at_the_end_a_subsumed_checkpoint_is_deleted() {
+    for retention in [
+        Retention::Never,
+        Retention::DeleteOnCancellation,
+        Retention::RetainOnCancellation,
+        Retention::Always,
+    ] {
+        let mut rig = Rig::new(CoordinatorConfig {
+            retention,
+            ..Default::default()
+        });
+        rig.take(Checkpoint);
+        for id in 2..5 {
+            let begun = rig.begin(Checkpoint);
+            rig.ack_all(begun);
+            let actions = rig.published(begun);
+            assert_eq!(subsumed(&actions), [(id - 1, true)], "{retention:?}");
+            rig.clean(&actions);
+            assert_eq!(rig.completed_ids(), [id], "{retention:?}");
+        }
+    }
+}
+
+#[test]
 fn k_296_k_302_up_to_the_number_retained_nothing_drops_out() {
     for retained in [3, 4] {
         let mut list = list(retained);

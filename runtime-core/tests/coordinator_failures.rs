@@ -42,6 +42,27 @@ fn k_354_the_third_consecutive_counted_failure_is_too_many_for_two() {
 }
 
 #[test]
+fn k_354_a_restart_is_not_counted_and_the_count_starts_anew_with_the_tasks() {
+    let mut rig = Rig::new(tolerating(2));
+    let decline = |rig: &mut Rig| {
+        let id = rig.begin(Checkpoint);
+        failed_job(&rig.decline(S0, id, Why::Declined))
+    };
+    assert_eq!([decline(&mut rig), decline(&mut rig)], [None, None]);
+    let open = rig.begin(Checkpoint);
+    let actions = rig.fact(Fact::Failover);
+    assert_eq!(aborted(&actions), [(open.0, Why::Failover)]);
+    assert_eq!(failed_job(&actions), None);
+    rig.fact(Fact::TasksRunning {
+        plan: plan(),
+        random: 0,
+    });
+    // The failures before the restart were those of tasks that are gone.
+    assert_eq!([decline(&mut rig), decline(&mut rig)], [None, None]);
+    assert_eq!(decline(&mut rig), Some(Why::Declined));
+}
+
+#[test]
 fn k_355_a_success_breaks_the_series() {
     let mut counter = FailureCounter::new(2);
     assert_eq!(

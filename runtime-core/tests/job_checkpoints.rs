@@ -5,7 +5,11 @@ mod job_support;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use checkpoint_storage::CheckpointMetadata;
+use checkpoint_storage::{
+    CheckpointMetadata, CheckpointState, MemoryStore, StoreRoot, StreamOptions, UuidSource,
+    list_checkpoints,
+};
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending, ready};
 use job_support::{
     Count, Hooked, Items, Ledger, expected, hooked, lines, parts, settings, totals, with_memory,
@@ -15,14 +19,15 @@ use managed_state::keyed::{At, ValueState};
 use managed_state::operator::{OperatorListState, OperatorStates};
 use runtime_core::coordinator::{CoordinatorConfig, FailureReason};
 use runtime_core::execution::{CheckpointStore, LoadedCheckpoint, StoreStart};
-use runtime_core::testing::Driver;
+use runtime_core::restart::RestartStrategy;
+use runtime_core::testing::{Driver, FaultyCheckpoints, StoreFaults};
 use runtime_core::{
-    ExecutionSettings, Job, JobEvent, JobParts, KeyedOperator, MemoryCheckpoints, Operator, Out,
-    RestoreFrom, States,
+    ExecutionSettings, FolderCheckpoints, Job, JobEvent, JobParts, KeyedOperator,
+    MemoryCheckpoints, Operator, Out, RestoreFrom, States,
 };
 use state_api::access::ValueAccess;
 use state_api::{
-    CheckpointId, CheckpointStorage, Error, ErrorKind, OperatorSnapshot, Result, StateType,
+    CheckpointId, CheckpointStorage, Error, ErrorKind, JobId, OperatorSnapshot, Result, StateType,
 };
 
 fn tolerant(failures: u32) -> ExecutionSettings {
@@ -78,6 +83,67 @@ fn k_606_a_snapshot_hook_that_fails_declines_the_checkpoint_and_the_job_goes_on(
             "seed {seed}"
         );
         assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+/// Tells of each checkpoint in a folder whether it is whole.
+fn are_whole(root: &StoreRoot) -> Vec<bool> {
+    let listed = list_checkpoints(root).now_or_never().unwrap().unwrap();
+    let states = listed.iter().map(|listed| &listed.state);
+    states
+        .map(|state| matches!(state, CheckpointState::Complete(_)))
+        .collect()
+}
+
+#[test]
+fn k_607_writes_that_fail_decline_the_checkpoint_and_leave_nothing_behind() {
+    let mut failed = 0;
+    for seed in 0..5 {
+        let (lines, ledger) = (lines(400), Ledger::new());
+        let root = StoreRoot::memory(&MemoryStore::new(), "all");
+        let store = FolderCheckpoints::new(
+            root.clone(),
+            JobId::new("wordcount").unwrap(),
+            UuidSource::seeded(seed),
+            StreamOptions::new(0, 64).unwrap(),
+        );
+        let faults = StoreFaults {
+            write: 100,
+            ..StoreFaults::default()
+        };
+        let store = FaultyCheckpoints::new(Arc::new(store), faults, seed);
+        let (parts, reasons) = listening(parts().checkpoints(Arc::new(store)));
+        let outcome = Driver::new(seed)
+            .run(&wordcount(&lines, 2, &ledger), &tolerant(1000), parts)
+            .unwrap();
+        assert_eq!(outcome.restarts, 0, "seed {seed}");
+        let reasons = reasons.lock().unwrap();
+        assert!(
+            reasons
+                .iter()
+                .all(|reason| *reason == FailureReason::AsyncPart)
+        );
+        failed += reasons.len();
+        assert_eq!(are_whole(&root), [true], "the last one is kept");
+        assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+    assert!(failed > 5, "{failed} failed");
+}
+
+#[test]
+fn k_771_more_failures_than_are_tolerated_fail_the_job_with_the_checkpoint_and_the_reason() {
+    let parts = unreliable(|_| Publishing::Fails(Error::limit("the disk is full")));
+    let settings = ExecutionSettings {
+        restart: RestartStrategy::None,
+        ..tolerant(1)
+    };
+    let job = wordcount(&lines(400), 2, &Ledger::new());
+    let failed = Driver::new(1).run(&job, &settings, parts).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Retryable);
+    assert_eq!(failed.context("checkpoint"), Some("2"));
+    let text = failed.to_string();
+    for part in ["could not be published", "the disk is full"] {
+        assert!(text.contains(part), "{text}");
     }
 }
 

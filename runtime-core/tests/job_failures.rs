@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 mod job_support;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +10,8 @@ use job_support::{
     Count, Items, Ledger, asking, expected, lines, now, parts, settings, totals, with_memory,
     wordcount, words,
 };
-use runtime_core::coordinator::JobStatus;
+use runtime_core::config::CheckpointMode;
+use runtime_core::coordinator::{CoordinatorConfig, JobStatus};
 use runtime_core::execution::{CheckpointDone, Reply, SavepointFormat};
 use runtime_core::restart::RestartStrategy;
 use runtime_core::testing::Driver;
@@ -53,6 +55,39 @@ fn after_failures_at_any_moment_each_record_counts_once() {
         // Two subtasks may fail in one run.
         assert!((2..=4).contains(&outcome.restarts), "seed {seed}");
         assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
+    }
+}
+
+/// The greatest count of each word.
+fn greatest(records: &[(String, u64)]) -> BTreeMap<String, u64> {
+    let mut greatest = BTreeMap::new();
+    for (word, count) in records {
+        let most = greatest.entry(word.clone()).or_default();
+        *most = count.max(most).to_owned();
+    }
+    greatest
+}
+
+#[test]
+fn k_758_at_least_once_after_failures_at_any_moment_no_record_is_lost() {
+    for (seed, max_concurrent) in (0..20).zip([1, 3].into_iter().cycle()) {
+        let (lines, ledger) = (lines(300), Ledger::new());
+        let (parts, _) = with_memory(parts());
+        let job = failing(&lines, 2, &ledger, 97, 4);
+        let settings = ExecutionSettings {
+            mode: CheckpointMode::AtLeastOnce,
+            checkpointing: CoordinatorConfig {
+                max_concurrent,
+                ..settings(10).checkpointing
+            },
+            ..settings(10)
+        };
+        let outcome = Driver::new(seed).run(&job, &settings, parts).unwrap();
+        assert!(outcome.restarts >= 1, "seed {seed}");
+        let counted = greatest(&ledger.records());
+        for (word, count) in expected(&lines) {
+            assert!(counted[&word] >= count, "{word}, seed {seed}");
+        }
     }
 }
 

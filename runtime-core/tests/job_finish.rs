@@ -7,11 +7,16 @@ use std::sync::{Arc, Mutex};
 
 use job_support::ends::{Counted, Ends, check, ending, tail};
 use job_support::{Ledger, asking, lines, now, parts, settings, with_memory};
+use managed_state::keyed::{At, DueTimer, Timers};
 use runtime_core::coordinator::CheckpointKind;
 use runtime_core::execution::{CheckpointDone, Reply, SavepointFormat};
+use runtime_core::source::{Source, SourceContext, SourceOutput, SourceReader, SourceStatus};
 use runtime_core::testing::{Driver, SteppedJob};
-use runtime_core::{ExecutionSettings, Job, JobEvent, JobParts, MemoryCheckpoints, RestoreFrom};
-use state_api::ManualClock;
+use runtime_core::{
+    ExecutionSettings, Job, JobEvent, JobParts, KeyedOperator, MemoryCheckpoints, Out, RestoreFrom,
+    States,
+};
+use state_api::{Clock, ManualClock, Result};
 
 fn one(lines: &[String], parallelism: u32, tail: Ends<Counted>, ledger: &Ledger<Counted>) -> Job {
     let job = Job::new("wordcount").parallelism(parallelism);
@@ -171,4 +176,123 @@ fn a_job_that_goes_on_after_a_drain_ends_once_more() {
     // From its last checkpoint there is nothing more to read.
     driver.run(&job, &settings(10), parts).unwrap();
     check(&ledger.records(), &lines, 4).unwrap();
+}
+
+/// Has one record and stays open behind it; the split says how many records were read.
+struct StaysOpen;
+
+struct Reader(Vec<u64>);
+
+impl Source for StaysOpen {
+    type Out = String;
+    type Split = u64;
+    type Reader = Reader;
+
+    fn enumerate(&self, _: u32) -> Result<Vec<u64>> {
+        Ok(vec![0])
+    }
+
+    fn reader(&self, _: &SourceContext, splits: Vec<u64>) -> Result<Reader> {
+        Ok(Reader(splits))
+    }
+}
+
+impl SourceReader for Reader {
+    type Out = String;
+    type Split = u64;
+
+    fn poll(&mut self, out: &mut SourceOutput<'_, String>) -> Result<SourceStatus> {
+        if let Some(read @ 0) = self.0.first_mut() {
+            *read = 1;
+            out.emit("record".to_owned())?;
+        }
+        Ok(SourceStatus::Waiting {
+            wake_at_ms: None,
+            idle: true,
+        })
+    }
+
+    fn snapshot(&mut self) -> Result<Vec<u64>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// When the timer of [`Alarm`] is due.
+const DUE_MS: i64 = 1_000_000;
+
+/// Says of a record that it came, and again when the clock has come to a time.
+#[derive(Clone, Default)]
+struct Alarm {
+    timers: Timers,
+}
+
+impl KeyedOperator for Alarm {
+    type Key = String;
+    type In = String;
+    type Out = &'static str;
+
+    fn open(&mut self, states: &mut States<'_, String>) -> Result<()> {
+        self.timers = states.processing_timers("alarm")?;
+        Ok(())
+    }
+
+    fn process(
+        &mut self,
+        _: String,
+        at: &mut At<'_, String>,
+        out: &mut Out<'_, &'static str>,
+    ) -> Result<()> {
+        at.timers(self.timers).set(DUE_MS)?;
+        out.emit("set")
+    }
+
+    fn on_timer(
+        &mut self,
+        _: &DueTimer<String>,
+        _: &mut At<'_, String>,
+        out: &mut Out<'_, &'static str>,
+    ) -> Result<()> {
+        out.emit("rings")
+    }
+}
+
+type Stopped = Arc<Mutex<Option<Reply<CheckpointDone>>>>;
+
+/// A job that is stopped, drained or not, as soon as the operator says `word`.
+fn stopped_at(driver: &Driver, word: &str, drain: bool, ledger: &Ledger<String>) -> (Job, Stopped) {
+    let (control, word, reply) = (driver.control(), word.to_owned(), Stopped::default());
+    let stopped = Arc::clone(&reply);
+    let job = Job::new("wordcount");
+    job.source("source", StaysOpen)
+        .key_by(|record: &String| record.clone())
+        .process("alarm", Alarm::default())
+        .map(move |said| {
+            if said == word {
+                let stop = control.stop_with_savepoint(drain, None, SavepointFormat::Canonical);
+                *reply.lock().unwrap() = Some(stop);
+            }
+            said.to_owned()
+        })
+        .sink_exactly_once("out", ledger.clone());
+    (job, stopped)
+}
+
+#[test]
+fn a_timer_by_the_clock_fires_after_a_start_from_a_drained_savepoint_without_a_record() {
+    let ledger = Ledger::new();
+    let (parts, _store) = with_memory(parts());
+    let mut driver = Driver::new(1).max_steps(100_000);
+    let (job, stopped) = stopped_at(&driver, "set", true, &ledger);
+    driver.run(&job, &settings(10), parts.clone()).unwrap();
+    let done = now(stopped.lock().unwrap().take().unwrap()).unwrap();
+    assert_eq!(ledger.records(), ["set"], "a drain is no reason to ring");
+    assert!(driver.clock().now_ms() < DUE_MS);
+    let (job, stopped) = stopped_at(&driver, "rings", false, &ledger);
+    let rare = ExecutionSettings {
+        restore: RestoreFrom::Path(done.path.unwrap()),
+        ..settings(100_000_000)
+    };
+    driver.run(&job, &rare, parts).unwrap();
+    assert!(now(stopped.lock().unwrap().take().unwrap()).is_ok());
+    assert_eq!(ledger.records(), ["set", "rings"]);
 }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use backend_hashmap::HashMapSnapshots;
+use futures_util::future::LocalBoxFuture;
 use job_support::{
     Count, Items, Ledger, expected, lines, parts, settings, totals, with_memory, words,
 };
@@ -17,7 +19,10 @@ use runtime_core::testing::Driver;
 use runtime_core::{
     ExecutionSettings, Job, JobEvent, JobParts, KeyedOperator, Operator, Out, States,
 };
-use state_api::{CheckpointId, Error, Result};
+use state_api::{
+    BackendContext, BackendFactory, CheckpointId, Error, FrozenTables, KeyedBackend, KeyedHandle,
+    LiveSnapshots, LoadTables, RestoreContext, Result, Snapshot, SnapshotRequest,
+};
 
 /// Which hook was called, of which checkpoint and operator.
 type Call = (&'static str, u64, &'static str);
@@ -140,6 +145,49 @@ impl KeyedOperator for ToldCount {
     }
 }
 
+/// Keeps state in memory, and is told.
+struct ToldBackend(Told);
+
+impl BackendFactory for ToldBackend {
+    fn name(&self) -> &str {
+        "told"
+    }
+
+    fn create(&self, _: &BackendContext) -> Result<KeyedBackend> {
+        let snapshots = ToldSnapshots(self.0.clone());
+        Ok(KeyedBackend::Live(Box::new(snapshots)))
+    }
+}
+
+struct ToldSnapshots(Told);
+
+impl LiveSnapshots for ToldSnapshots {
+    fn snapshot(
+        &mut self,
+        request: &SnapshotRequest,
+        tables: Box<dyn FrozenTables>,
+    ) -> Result<Box<dyn Snapshot<Vec<KeyedHandle>>>> {
+        HashMapSnapshots.snapshot(request, tables)
+    }
+
+    fn restore<'a>(
+        &'a mut self,
+        handles: &'a [KeyedHandle],
+        cx: &'a RestoreContext,
+        tables: &'a mut dyn LoadTables,
+    ) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async move { HashMapSnapshots.restore(handles, cx, tables).await })
+    }
+
+    fn checkpoint_completed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.0.note("completed", checkpoint, "backend")
+    }
+
+    fn checkpoint_aborted(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.0.note("aborted", checkpoint, "backend")
+    }
+}
+
 /// Three operators chained to the source, and a keyed one behind an exchange.
 fn job(lines: &[String], parallelism: u32, told: &Told, ledger: &Ledger<(String, u64)>) -> Job {
     let plain = |uid| Plain {
@@ -189,19 +237,22 @@ fn with_errors(parts: JobParts) -> (JobParts, Arc<Mutex<Vec<String>>>) {
 }
 
 #[test]
-fn k_765_when_one_subtask_declines_every_operator_of_every_subtask_hears_of_the_abort() {
+fn k_595_k_765_every_operator_and_backend_of_every_subtask_hears_of_completion_and_abort() {
     for seed in 0..6 {
         let (lines, ledger) = (lines(400), Ledger::new());
         let told = Told::default().fails("snapshot", "second");
-        let (parts, _) = with_memory(parts());
+        let (mut parts, _) = with_memory(parts());
+        parts.backend = Arc::new(ToldBackend(told.clone()));
         let outcome = Driver::new(seed)
             .run(&job(&lines, 2, &told, &ledger), &tolerant(), parts)
             .unwrap();
         assert_eq!((outcome.restarts, outcome.aborted), (0, 1), "seed {seed}");
-        let all = ["count", "first", "second", "third"].map(|uid| (uid, 2));
-        let aborted = told.first("aborted");
+        let all = ["backend", "count", "first", "second", "third"].map(|uid| (uid, 2));
+        let (aborted, completed) = (told.first("aborted"), told.first("completed"));
         assert_eq!(told.of("aborted", aborted), all.into(), "seed {seed}");
         assert!(told.of("completed", aborted).is_empty());
+        assert_eq!(told.of("completed", completed), all.into(), "seed {seed}");
+        assert!(told.of("aborted", completed).is_empty());
         assert_eq!(totals(&ledger.records()), expected(&lines), "seed {seed}");
     }
 }

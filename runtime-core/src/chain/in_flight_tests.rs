@@ -414,6 +414,26 @@ fn records_of_another_type_are_refused_before_one_is_decoded() {
 }
 
 #[test]
+fn k_589_records_in_flight_that_are_cut_off_or_of_another_format_are_refused() {
+    let bytes = encoded(&[(5, "a"), (6, "bb")]);
+    let read = |bytes: &[u8]| decode(bytes, &mut [&mut port()]).map_err(|error| error.kind());
+    let one = encoded(&[(5, "a")]).len();
+    let header = header(&[RecordCodec::<String>::compact().fingerprint]).len();
+    for len in 0..=bytes.len() {
+        let is_whole = [header, one, bytes.len()].contains(&len);
+        let expected = is_whole.then_some(()).ok_or(ErrorKind::Corrupt);
+        assert_eq!(read(&bytes[..len]), expected, "{len} bytes");
+    }
+    let with = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        read(&bytes)
+    };
+    assert_eq!(with(0, VERSION + 1), Err(ErrorKind::Incompatible));
+    assert_eq!(with(header, 9), Err(ErrorKind::Corrupt));
+}
+
+#[test]
 fn k_589_damaged_records_in_flight_are_refused_without_taking_memory_for_them() {
     let samples = [
         encoded(&[(5, "a"), (6, "bb")]),

@@ -1,7 +1,9 @@
 //! The checkpoint procedure of one subtask, step by step, over a chain that writes down what it is told.
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use checkpoint_storage::MemoryCheckpointStorage;
@@ -9,11 +11,12 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, LocalBoxFuture, pending, ready};
 use state_api::{
     Attempt, CheckpointId, CheckpointStorage, Error, Executor, JobId, ManualClock, MaxParallelism,
-    OperatorUid, Result, SnapshotRequest,
+    OperatorStateHandle, OperatorUid, PersistContext, Result, Snapshot, SnapshotRequest,
 };
 
 use super::{
-    Command, Mailbox, OperatorParts, Progress, Reporter, Subtask, SubtaskSnapshot, TaskReport,
+    Command, Mailbox, OperatorParts, Progress, Reporter, SnapshotWork, Subtask, SubtaskSnapshot,
+    TaskReport,
 };
 use crate::alignment::{AlignmentReport, GiveUp};
 use crate::chain::environment::Environment;
@@ -36,8 +39,10 @@ type Log = Rc<RefCell<Vec<String>>>;
 struct Noting {
     name: &'static str,
     log: Log,
-    /// The calls that fail, such as `snapshot`.
+    /// The calls that fail, such as `snapshot` of all links or `left snapshot`.
     fails: Rc<RefCell<Vec<&'static str>>>,
+    /// The number of frozen states that are there.
+    alive: Arc<AtomicUsize>,
 }
 
 impl Noting {
@@ -46,10 +51,58 @@ impl Noting {
         self.log
             .borrow_mut()
             .push(format!("{} {call}{id}", self.name));
-        if self.fails.borrow().contains(&call) {
+        if self.fails(call) {
             return Err(Error::user(format!("{} {call} fails", self.name)));
         }
         Ok(())
+    }
+
+    fn fails(&self, call: &str) -> bool {
+        let own = format!("{} {call}", self.name);
+        let fails = self.fails.borrow();
+        fails.iter().any(|fails| [call, &own].contains(fails))
+    }
+
+    fn parts(&self) -> OperatorParts {
+        let mut parts = OperatorParts {
+            operator: Some(Box::new(Frozen::new(&self.alive))),
+            ..OperatorParts::default()
+        };
+        if self.fails("harden") {
+            let work = || Err(Error::user("the disk is full"));
+            parts.harden.push(Box::new(work));
+        }
+        if self.fails("work") {
+            // Unlike `panic!` it writes nothing to the terminal.
+            let work = async { resume_unwind(Box::new("out of paper")) };
+            parts.work.push(SnapshotWork::future(work));
+        }
+        parts
+    }
+}
+
+/// Frozen state without content.
+struct Frozen(Arc<AtomicUsize>);
+
+impl Frozen {
+    fn new(alive: &Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(alive))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Snapshot<Option<OperatorStateHandle>> for Frozen {
+    fn persist(
+        self: Box<Self>,
+        _: PersistContext,
+    ) -> BoxFuture<'static, Result<Option<OperatorStateHandle>>> {
+        Box::pin(ready(Ok(None)))
     }
 }
 
@@ -78,9 +131,9 @@ impl Control for Noting {
     }
 
     fn snapshot(&mut self, request: &SnapshotRequest, set: &mut SubtaskSnapshot) -> Result<()> {
-        let uid = OperatorUid::new(self.name)?;
-        set.add(uid, OperatorParts::default());
-        self.note("snapshot", Some(request.checkpoint))
+        self.note("snapshot", Some(request.checkpoint))?;
+        set.add(OperatorUid::new(self.name)?, self.parts());
+        Ok(())
     }
 
     fn completed(&mut self, id: CheckpointId) -> Result<()> {
@@ -192,12 +245,16 @@ impl Executor for Later {
     }
 }
 
-/// Keeps what a subtask reports, as short texts.
+/// Keeps what a subtask reports, as short texts, and the last detail of why it declined.
 #[derive(Default)]
-struct Reports(Mutex<Vec<String>>);
+struct Reports(Mutex<Vec<String>>, Mutex<String>);
 
 impl Reporter for Reports {
     fn report(&self, _: TaskId, report: TaskReport) {
+        if let TaskReport::Decline { detail, .. } = &report {
+            let mut last = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+            last.clone_from(detail);
+        }
         let text = match report {
             TaskReport::Running { .. } => "running".to_owned(),
             TaskReport::Ack { id, .. } => format!("ack {id}"),
@@ -220,6 +277,7 @@ struct Bench {
     later: Arc<Later>,
     log: Log,
     fails: Rc<RefCell<Vec<&'static str>>>,
+    alive: Arc<AtomicUsize>,
     turns: Rc<RefCell<Vec<Turn>>>,
     meanwhile: Rc<RefCell<Vec<Command>>>,
 }
@@ -228,10 +286,12 @@ impl Bench {
     /// A subtask whose chain is open, or one that never gets that far.
     fn new(opens: bool) -> Self {
         let (log, fails) = (Log::default(), Rc::default());
+        let alive = Arc::default();
         let noting = |name| Noting {
             name,
             log: Rc::clone(&log),
             fails: Rc::clone(&fails),
+            alive: Arc::clone(&alive),
         };
         let links: Vec<Box<dyn Link<()>>> =
             vec![Box::new(noting("left")), Box::new(noting("right"))];
@@ -269,6 +329,7 @@ impl Bench {
             later,
             log,
             fails,
+            alive,
             turns,
             meanwhile,
         };
@@ -296,6 +357,11 @@ impl Bench {
 
     fn take_log(&self) -> Vec<String> {
         self.log.take()
+    }
+
+    /// Returns the number of frozen states that are there.
+    fn alive(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
     }
 
     fn take_reports(&self) -> Vec<String> {
@@ -490,7 +556,61 @@ fn after_a_snapshot_that_fails_those_behind_need_not_wait_and_the_next_one_works
     assert_eq!(bench.take_reports(), ["ack 2"]);
 }
 
-/// A subtask behind two channels whose barriers may overtake.
+#[test]
+fn k_606_a_snapshot_that_fails_lets_go_of_what_the_operators_before_have_frozen() {
+    let mut bench = Bench::new(true);
+    bench.fails.borrow_mut().push("right snapshot");
+    bench.trigger(1);
+    let log = bench.take_log();
+    assert!(log.contains(&"left snapshot 1".to_owned()), "{log:?}");
+    assert!(!log.contains(&"head snapshot 1".to_owned()), "{log:?}");
+    assert_eq!(bench.alive(), 0);
+    assert_eq!(bench.take_reports(), ["running", "decline 1 SyncPart"]);
+    assert_eq!(bench.later.run(), 0, "nothing is written");
+    bench.fails.borrow_mut().clear();
+    bench.trigger(2);
+    assert_eq!(bench.alive(), 3);
+    assert_eq!(bench.later.run(), 1);
+    assert_eq!(bench.take_reports(), ["ack 2"]);
+    assert_eq!(bench.alive(), 0);
+}
+
+#[test]
+fn k_607_an_async_part_that_fails_or_panics_declines_and_the_next_one_works() {
+    for (fails, detail) in [
+        ("right harden", "the disk is full"),
+        ("right work", "panicked: out of paper"),
+    ] {
+        let mut bench = Bench::new(true);
+        bench.fails.borrow_mut().push(fails);
+        bench.trigger(1);
+        assert_eq!((bench.alive(), bench.later.run()), (3, 1));
+        assert_eq!(bench.take_reports(), ["running", "decline 1 AsyncPart"]);
+        let said = bench.reports.1.lock().unwrap().clone();
+        assert!(said.contains(detail), "{said}");
+        assert_eq!(bench.alive(), 0, "what was frozen is let go");
+        bench.fails.borrow_mut().clear();
+        bench.trigger(2);
+        bench.later.run();
+        assert_eq!(bench.take_reports(), ["ack 2"]);
+    }
+}
+
+#[test]
+fn k_600_an_abort_during_the_async_part_cancels_it_and_nothing_is_acknowledged() {
+    let mut bench = Bench::new(true);
+    bench.trigger(3);
+    bench.take_reports();
+    bench.tell(Command::Aborted(CheckpointId(3)));
+    assert_eq!(bench.later.run(), 1);
+    assert!(bench.take_reports().is_empty());
+    assert_eq!(bench.alive(), 0);
+    bench.trigger(4);
+    bench.later.run();
+    assert_eq!(bench.take_reports(), ["ack 4"]);
+}
+
+/// A subtask behind two channels whose barriers overtake if they may.
 struct Fed {
     subtask: Subtask,
     reports: Arc<Reports>,
@@ -521,6 +641,7 @@ impl Fed {
             name: "end",
             log: Rc::clone(&log),
             fails: Rc::clone(&fails),
+            alive: Arc::default(),
         };
         let mut head = PlainHead::new(
             Gate::new(2, &env),
