@@ -296,6 +296,32 @@ fn k_670_a_handle_into_a_root_that_is_not_listed_is_refused() {
 }
 
 #[test]
+fn k_670_a_handle_read_that_points_into_a_root_that_is_not_listed_is_damage() {
+    let all = sample();
+    let mut body = Vec::new();
+    put_varint(&mut body, all.roots.len() as u64);
+    for url in &all.roots {
+        put_bytes(&mut body, url.as_bytes());
+    }
+    let mut listed = Vec::new();
+    section(&mut listed, tags::file::ROOTS, 1, &body);
+    let mut sections = sections_of(&all.encode().unwrap()).to_vec();
+    let at = sections
+        .windows(listed.len())
+        .position(|window| window == listed)
+        .unwrap();
+    sections.drain(at..at + listed.len());
+    let error = CheckpointMetadata::decode(&seal(1, WRITER, &sections)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(
+        error
+            .to_string()
+            .contains("root 1 is not one of the 0 listed"),
+        "{error}"
+    );
+}
+
+#[test]
 fn k_671_a_file_cut_short_anywhere_is_refused() {
     let file = sample().encode().unwrap();
     for len in 0..file.len() {
