@@ -48,6 +48,7 @@ fn nothing_set_gives_flinks_defaults() {
     let settings = CheckpointSettings::from_configuration(&empty).unwrap();
     assert_eq!(settings, CheckpointSettings::default());
     assert_eq!(settings.coordinator(), CoordinatorConfig::default());
+    assert!(!settings.incremental);
     assert_eq!(settings.storage.location, StorageLocation::Memory);
     assert_eq!(settings.storage.inline_threshold, 20 * 1024);
     assert_eq!(settings.storage.write_buffer_bytes, 20 * 1024);
