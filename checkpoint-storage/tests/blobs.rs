@@ -77,6 +77,24 @@ fn the_probe_refuses_a_bucket_that_overwrites_whatever_it_is_told() {
 }
 
 #[test]
+fn objects_are_deleted_several_at_a_time() {
+    on_every_protocol(|protocol, server, runtime, root| {
+        let paths: Vec<_> = (0..40).map(|n| format!("shared/1-{n}")).collect();
+        runtime.block_on(async {
+            for path in &paths {
+                root.publish(path, Bytes::from_static(b"x")).await.unwrap();
+            }
+            server.judge(|_| Some(S3Fault::Slow(std::time::Duration::from_millis(20))));
+            assert_eq!(server.take_most_at_once(), 1);
+            let outcomes = root.delete_all(&paths, 8).await;
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        });
+        assert_eq!(server.take_most_at_once(), 8, "{protocol:?}");
+        assert_eq!(server.objects(), 0, "{protocol:?}");
+    });
+}
+
+#[test]
 fn of_two_long_uploads_to_one_name_the_later_one_loses_when_it_ends_and_leaves_nothing() {
     on_every_protocol(|protocol, server, runtime, root| {
         runtime.block_on(async {

@@ -338,6 +338,9 @@ impl ObjectStore for OpendalStore {
         paths: &'a [String],
         at_once: usize,
     ) -> BoxFuture<'a, Vec<Result<()>>> {
+        if self.deletions <= 1 {
+            return delete_each(self, paths, at_once);
+        }
         async move {
             let mut outcomes = Vec::with_capacity(paths.len());
             for batch in paths.chunks(self.deletions) {
