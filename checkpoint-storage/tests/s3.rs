@@ -162,6 +162,8 @@ fn a_missing_bucket_and_a_wrong_key_fail_at_once_and_say_so() {
             .block_on(write(&root, noise(100, 1), 100))
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error:?}");
+        let error = runtime.block_on(root.read_all("a")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error:?}");
         assert!(
             server.take_requests().len() < 10,
             "{url}: a lasting failure is not tried again"
