@@ -182,7 +182,7 @@ pub(crate) async fn latest(job: &StoreRoot) -> Result<StoredCheckpoint> {
     let error = match damaged.len() {
         0 => Error::not_found("the job folder has no complete checkpoint"),
         n => Error::corrupt(format!(
-            "the job folder has no checkpoint that can be read; {n} damaged ones are left alone"
+            "the job folder has no checkpoint that can be read; {n} damaged, left alone"
         )),
     };
     let error = error.with("folder", job.url());

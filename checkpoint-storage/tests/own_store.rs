@@ -132,6 +132,9 @@ fn an_upload_that_is_given_up_leaves_no_object() {
                 assert!(report.failed.is_empty(), "{ends}: {:?}", report.failed);
                 let left = all_objects(&root, "").await;
                 assert_eq!(left, Vec::<String>::new(), "{ends}");
+                if let Some(open) = root.open_uploads().await.unwrap() {
+                    assert!(open.is_empty(), "{ends}: {open:?}");
+                }
             }
         });
     });
@@ -169,12 +172,8 @@ fn a_folder_of_more_objects_than_a_page_holds_is_listed_whole() {
             assert!(names == expected, "{}", names.len());
             let folders = listed.iter().filter(|entry| entry.is_folder).count();
             assert_eq!(folders, 1);
-            // Deleting goes on beside each other, here as in `remove_all`'s place.
-            let deleted = stream::iter(0..number).map(|n| {
-                let root = root.clone();
-                async move { root.delete(&format!("many/{n:05}")).await }
-            });
-            let deleted: Vec<_> = deleted.buffer_unordered(32).collect().await;
+            let all: Vec<_> = (0..number).map(|n| format!("many/{n:05}")).collect();
+            let deleted = root.delete_all(&all, 32).await;
             assert!(deleted.iter().all(Result::is_ok), "{deleted:?}");
             root.delete("many/00000").await.unwrap();
             assert!(!root.remove_folder("many").await.unwrap());
@@ -269,11 +268,22 @@ fn a_bucket_that_is_not_there_fails_at_once_and_is_no_empty_one() {
 #[test]
 #[ignore = "it asks the store that HOLDFAST_STORE_URL names"]
 fn changed_secrets_are_refused_at_once_and_shown_nowhere() {
+    if url().starts_with("hdfs:") || url().starts_with("viewfs:") {
+        // Its credentials are no options.
+        return;
+    }
     let runtime = runtime();
-    let secrets: Vec<_> = named_options()
-        .into_iter()
-        .filter(|(key, _)| StoreOptions::find(key).is_some_and(|option| option.secret))
-        .collect();
+    let is_credential = |key: &str| {
+        let option = StoreOptions::find(key).filter(|option| option.secret);
+        // What is only read or listed needs no key to encrypt with.
+        option.is_some_and(|option| option.key != "s3.server-side-encryption.key")
+    };
+    let mut secrets = named_options();
+    secrets.retain(|(key, _)| is_credential(key));
+    assert!(
+        !secrets.is_empty(),
+        "HOLDFAST_STORE_OPTIONS must have the credentials, to be changed"
+    );
     for (secret, value) in secrets {
         // Of the same alphabet, and with the same end, so that it is wrong and not malformed.
         let end = value.len().saturating_sub(4);
@@ -288,6 +298,7 @@ fn changed_secrets_are_refused_at_once_and_shown_nowhere() {
                 other => other,
             })
             .collect();
+        assert_ne!(changed, value, "{secret}");
         let mut options = StoreOptions::new();
         for (key, value) in named_options() {
             options.set(&key, value).unwrap();

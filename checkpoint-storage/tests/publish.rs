@@ -216,6 +216,12 @@ impl Publish for Broken {
                         .await
                 }
                 "refuses all" => Err(Error::new(ErrorKind::AlreadyExists, "taken")),
+                // Its publishing is as it should be.
+                "lists too little" => {
+                    MemoryPublish::new(self.store.clone())
+                        .publish(&path, bytes)
+                        .await
+                }
                 "lies" => match self.store.get("first") {
                     Some(_) => Err(Error::new(ErrorKind::AlreadyExists, "taken")),
                     None => {
@@ -238,11 +244,19 @@ fn the_probe_refuses_a_store_that_breaks_a_rule_and_says_which() {
         ("tears", "does not read as the winner"),
         ("refuses all", "none created the object"),
         ("lies", "could not be read"),
+        (
+            "lists too little",
+            "is missing in a listing made after it was written",
+        ),
     ];
     for (rule, reason) in rules {
         let store = MemoryStore::new();
+        let objects = FaultyStore::over(store.clone(), move |call, _, _| match (rule, call) {
+            ("lists too little", "list") => Fault::Lie,
+            _ => Fault::None,
+        });
         let root = StoreRoot::new(
-            Arc::new(store.clone()),
+            Arc::new(objects),
             Arc::new(Broken { store, rule }),
             "broken://",
         );

@@ -162,6 +162,8 @@ fn a_missing_bucket_and_a_wrong_key_fail_at_once_and_say_so() {
             .block_on(write(&root, noise(100, 1), 100))
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error:?}");
+        let error = runtime.block_on(root.read_all("a")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error:?}");
         assert!(
             server.take_requests().len() < 10,
             "{url}: a lasting failure is not tried again"
@@ -170,7 +172,7 @@ fn a_missing_bucket_and_a_wrong_key_fail_at_once_and_say_so() {
 }
 
 #[test]
-fn credentials_appear_in_no_error_no_debug_output_no_log_and_no_metadata() {
+fn credentials_appear_in_no_error_no_debug_output_and_no_metadata() {
     let (runtime, server) = (runtime(), S3Server::start().unwrap());
     let root = s3(&server, &runtime, "all");
     let options: StoreOptions = s3_options(&server);
@@ -468,6 +470,50 @@ fn a_storm_of_503_is_weathered_with_few_requests_and_requests_stay_within_their_
         "{counts:?}"
     );
     assert_eq!(counts.put, 64 + counts.throttled, "{counts:?}");
+}
+
+/// Opens a folder with more options, on a server that takes its time, so that what may be under way at once is.
+fn slow_root(server: &S3Server, runtime: &tokio::runtime::Runtime, more: [&str; 2]) -> StoreRoot {
+    let slow = S3Fault::Slow(std::time::Duration::from_millis(20));
+    server.judge(move |_| Some(slow));
+    let options = s3_options(server)
+        .with("fs.requests.timeout", "30 s")
+        .unwrap()
+        .with(more[0], more[1])
+        .unwrap();
+    let access = StoreAccess::new(runtime.handle().clone()).with_options(options);
+    StoreRoot::open("s3://state/slow", access).unwrap()
+}
+
+#[test]
+fn streams_and_reads_beside_each_other_share_the_requests_that_may_be_under_way() {
+    let (runtime, server) = (runtime(), S3Server::start().unwrap());
+    let root = slow_root(&server, &runtime, ["fs.requests.max-concurrent", "4"]);
+    runtime.block_on(async {
+        let writes = (0..64).map(|i| {
+            let root = root.clone();
+            async move { write(&root, noise(1000, i + 1), 1000).await }
+        });
+        let handles = futures_util::future::try_join_all(writes).await.unwrap();
+        assert_eq!(server.take_most_at_once(), 4);
+        let reads = handles.iter().map(|handle| read(&root, handle));
+        futures_util::future::try_join_all(reads).await.unwrap();
+        assert_eq!(server.take_most_at_once(), 4);
+    });
+}
+
+#[test]
+fn of_one_upload_no_more_parts_are_under_way_than_may_be() {
+    for most in [1, 3] {
+        let (runtime, server) = (runtime(), S3Server::start().unwrap());
+        let number = most.to_string();
+        let option = ["fs.upload.max-concurrent-parts", &number];
+        let root = slow_root(&server, &runtime, option);
+        runtime
+            .block_on(write(&root, noise(40 << 20, 3), 1 << 20))
+            .unwrap();
+        assert_eq!(server.take_most_at_once(), most);
+    }
 }
 
 #[test]

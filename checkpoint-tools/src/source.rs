@@ -90,7 +90,8 @@ impl CheckpointSource {
         toolbox: Toolbox,
     ) -> Self {
         let storage = Arc::new(found.storage(roots));
-        let watched = WatchedStorage::new(storage, Arc::clone(&toolbox.progress));
+        let progress = Arc::clone(&toolbox.progress);
+        let watched = WatchedStorage::new(storage, progress, found.folder.url());
         Self {
             found: Arc::new(found),
             storage: SharedStorage(Arc::new(watched)),

@@ -12,15 +12,44 @@ use state_api::{
 
 use crate::progress::Progress;
 
-/// A storage that tells a [`Progress`] of all bytes that are read from it.
+/// A storage that tells a [`Progress`] of all bytes that are read from it, and says in errors whose they are.
 pub(crate) struct WatchedStorage {
     inner: Arc<dyn CheckpointStorage>,
+    watch: Watch,
+}
+
+#[derive(Clone)]
+struct Watch {
     progress: Arc<dyn Progress>,
+    /// URL of the checkpoint's folder.
+    checkpoint: Arc<str>,
 }
 
 impl WatchedStorage {
-    pub(crate) fn new(inner: Arc<dyn CheckpointStorage>, progress: Arc<dyn Progress>) -> Self {
-        Self { inner, progress }
+    pub(crate) fn new(
+        inner: Arc<dyn CheckpointStorage>,
+        progress: Arc<dyn Progress>,
+        checkpoint: &str,
+    ) -> Self {
+        let checkpoint = checkpoint.into();
+        let watch = Watch {
+            progress,
+            checkpoint,
+        };
+        Self { inner, watch }
+    }
+}
+
+impl Watch {
+    fn told(&self, read: Result<Option<Bytes>>) -> Result<Option<Bytes>> {
+        if let Ok(Some(bytes)) = &read {
+            self.progress.advance(bytes.len() as u64);
+        }
+        self.named(read)
+    }
+
+    fn named<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|e| e.with("checkpoint", &self.checkpoint))
     }
 }
 
@@ -35,8 +64,9 @@ impl CheckpointStorage for WatchedStorage {
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Bytes>> {
         async move {
-            let bytes = self.inner.read_range(object, range).await?;
-            self.progress.advance(bytes.len() as u64);
+            let read = self.inner.read_range(object, range).await;
+            let bytes = self.watch.named(read)?;
+            self.watch.progress.advance(bytes.len() as u64);
             Ok(bytes)
         }
         .boxed()
@@ -47,9 +77,9 @@ impl CheckpointStorage for WatchedStorage {
         object: &'a ObjectHandle,
     ) -> BoxFuture<'a, Result<Box<dyn ObjectReader>>> {
         async move {
-            let inner = self.inner.open(object).await?;
-            let progress = Arc::clone(&self.progress);
-            Ok(Box::new(WatchedReader { inner, progress }) as Box<dyn ObjectReader>)
+            let inner = self.watch.named(self.inner.open(object).await)?;
+            let watch = self.watch.clone();
+            Ok(Box::new(WatchedReader { inner, watch }) as Box<dyn ObjectReader>)
         }
         .boxed()
     }
@@ -69,23 +99,14 @@ impl CheckpointStorage for WatchedStorage {
 
 struct WatchedReader {
     inner: Box<dyn ObjectReader>,
-    progress: Arc<dyn Progress>,
-}
-
-impl WatchedReader {
-    fn told(&self, read: Result<Option<Bytes>>) -> Result<Option<Bytes>> {
-        if let Ok(Some(bytes)) = &read {
-            self.progress.advance(bytes.len() as u64);
-        }
-        read
-    }
+    watch: Watch,
 }
 
 impl ObjectReader for WatchedReader {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
         async move {
             let read = self.inner.next().await;
-            self.told(read)
+            self.watch.told(read)
         }
         .boxed()
     }
@@ -93,7 +114,7 @@ impl ObjectReader for WatchedReader {
     fn next_piece(&mut self, bytes: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
         async move {
             let read = self.inner.next_piece(bytes).await;
-            self.told(read)
+            self.watch.told(read)
         }
         .boxed()
     }

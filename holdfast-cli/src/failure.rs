@@ -30,6 +30,23 @@ pub(crate) enum Exit {
     Interrupted = 130,
 }
 
+impl Exit {
+    /// Returns how a command ends for an error of a kind.
+    pub(crate) fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Config
+            | ErrorKind::InvalidArgument
+            | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::Incompatible
+            | ErrorKind::Unsupported => Self::Usage,
+            ErrorKind::Corrupt => Self::Damaged,
+            ErrorKind::Fenced => Self::Fenced,
+            _ => Self::Failed,
+        }
+    }
+}
+
 /// The exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -118,18 +135,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let exit = match error.kind() {
-            ErrorKind::Config
-            | ErrorKind::InvalidArgument
-            | ErrorKind::NotFound
-            | ErrorKind::AlreadyExists
-            | ErrorKind::Incompatible
-            | ErrorKind::Unsupported => Exit::Usage,
-            ErrorKind::Corrupt => Exit::Damaged,
-            ErrorKind::Fenced => Exit::Fenced,
-            _ => Exit::Failed,
-        };
-        Self::new(exit, plain(&error))
+        Self::new(Exit::of(error.kind()), plain(&error))
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{Worker, arg, every_nth_flight, one_error_line, run, text};
+use support::{Worker, arg, every_nth_flight, holdfast, one_error_line, run, text, wait_until};
 
 /// A job that was killed behind a checkpoint whose state lies in objects.
 struct Checkpoint {
@@ -256,4 +256,52 @@ fn damaged_metadata_is_told_by_list_and_show_and_nothing_else_suffers() {
         "{}",
         text(&listed.stdout)
     );
+}
+
+#[test]
+fn ob_01_of_an_incremental_checkpoint_show_tells_what_is_new_and_what_is_reused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, checkpoints) = (
+        folder.path().join("text"),
+        folder.path().join("checkpoints"),
+    );
+    // Many words in the first line, and then one word again and again while checkpoints are taken.
+    let many: String = (0..5000).map(|n| format!("word{n} ")).collect();
+    std::fs::write(&input, format!("{many}\n{}", "more\n".repeat(4000))).unwrap();
+    let arguments = ["run", "wordcount", "--backend", "fs", "--rate", "40"];
+    let job = Worker::spawn(
+        holdfast(&arguments)
+            .args(["--input", arg(&input), "--checkpoints", arg(&checkpoints)])
+            .arg("-Dexecution.checkpointing.incremental=true")
+            .arg("-Dexecution.checkpointing.data-inline-threshold=0"),
+    );
+    let mut counted = 0;
+    let mut checkpoint_with_change = |kind: &[&str]| {
+        let mut path = String::new();
+        wait_until("a checkpoint has counted further", || {
+            path = text(&run(&[&["checkpoint", "wordcount"], kind].concat()).stdout);
+            let got = run(&["get", path.trim(), "count", "more", "--json"]);
+            let got: Value = serde_json::from_slice(&got.stdout).unwrap_or_default();
+            let before = std::mem::replace(&mut counted, got["value"].as_u64().unwrap_or(0));
+            counted > before
+        });
+        let shown = run(&["show", path.trim(), "--json"]);
+        serde_json::from_slice::<Value>(&shown.stdout).unwrap()
+    };
+    let full = checkpoint_with_change(&["--full"]);
+    let told = checkpoint_with_change(&[]);
+    let of = |told: &Value, name: &str| told[name].as_u64().unwrap();
+    let (total, new, reused) = (
+        of(&told, "total_bytes"),
+        of(&told, "new_bytes"),
+        of(&told, "reused_bytes"),
+    );
+    assert_eq!(of(&full, "reused_bytes"), 0, "{full}");
+    assert_eq!(new + reused, total, "{told}");
+    assert!(0 < new && new < total / 50, "{told}");
+    assert!(reused > of(&full, "total_bytes") / 2, "{full} {told}");
+    let in_words = text(&run(&["show", told["path"].as_str().unwrap()]).stdout);
+    assert!(in_words.contains(&format!(": {new} B new, ")), "{in_words}");
+    assert!(!in_words.contains(" 0 B reused"), "{in_words}");
+    job.kill();
 }

@@ -544,7 +544,7 @@ fn an_owner_that_runs_on_after_a_claim_keeps_what_its_later_checkpoints_use() {
             restore: RestoreFrom::Latest,
             ..retaining(settings(10), 4)
         };
-        let goes_on = Arc::new(AtomicBool::new(false));
+        let (goes_on, of_both) = (Arc::new(AtomicBool::new(false)), ledger.clone());
         let (root, owners_lines, went_on) =
             (folders.0.clone(), lines.clone(), Arc::clone(&goes_on));
         let mut parts = parts().checkpoints(folders.store("second", seed + 100));
@@ -558,7 +558,7 @@ fn an_owner_that_runs_on_after_a_claim_keeps_what_its_later_checkpoints_use() {
             let store = Folders(root.clone()).store("first", seed + 200);
             let mut parts = self::parts().checkpoints(store);
             parts.backend = Arc::new(keeping.clone());
-            let job = wordcount(&owners_lines, 2, &Ledger::new());
+            let job = wordcount(&owners_lines, 2, &of_both);
             Driver::new(seed)
                 .budget(3)
                 .run(&job, &owner, parts)

@@ -42,7 +42,7 @@ impl Exclusive {
         lock.lock_owned().await
     }
 
-    /// The storage would make the bucket.
+    /// The storage would make the bucket, or take the object alone for missing.
     async fn refuse_missing_bucket(&self, bucket: &str) -> S3Result<()> {
         let input = HeadBucketInput::builder()
             .bucket(bucket.to_owned())
@@ -99,6 +99,14 @@ macro_rules! pass_on {
                     self.inner.$name(request).await
                 }
             )*
+
+            async fn get_object(
+                &self,
+                request: S3Request<GetObjectInput>,
+            ) -> S3Result<S3Response<GetObjectOutput>> {
+                self.refuse_missing_bucket(&request.input.bucket).await?;
+                self.inner.get_object(request).await
+            }
 
             async fn put_object(
                 &self,
@@ -203,7 +211,6 @@ macro_rules! pass_on {
 pass_on! {
     create_bucket(CreateBucketInput) -> CreateBucketOutput;
     head_bucket(HeadBucketInput) -> HeadBucketOutput;
-    get_object(GetObjectInput) -> GetObjectOutput;
     head_object(HeadObjectInput) -> HeadObjectOutput;
     list_objects(ListObjectsInput) -> ListObjectsOutput;
     list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output;

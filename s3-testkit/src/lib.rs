@@ -12,6 +12,8 @@ mod blobs;
 mod exclusive;
 #[cfg(any(feature = "blobs", feature = "server"))]
 mod faults;
+#[cfg(any(feature = "blobs", feature = "server"))]
+mod gauge;
 #[cfg(feature = "server")]
 mod server;
 

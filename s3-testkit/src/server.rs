@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
 use super::exclusive::Exclusive;
+use super::gauge::Gauge;
 use super::{S3Fault, S3Request};
 
 type Judge = dyn FnMut(&S3Request) -> Option<S3Fault> + Send;
@@ -33,6 +34,7 @@ pub struct S3Server {
 struct Shared {
     seen: Mutex<Vec<S3Request>>,
     judge: Mutex<Option<Box<Judge>>>,
+    gauge: Gauge,
 }
 
 impl S3Server {
@@ -123,6 +125,12 @@ impl S3Server {
     pub fn take_requests(&self) -> Vec<S3Request> {
         std::mem::take(&mut *lock(&self.shared.seen))
     }
+
+    /// Returns the most requests that were being answered at once since the last call.
+    #[must_use]
+    pub fn take_most_at_once(&self) -> usize {
+        self.shared.gauge.take_most()
+    }
 }
 
 impl std::fmt::Debug for S3Server {
@@ -156,6 +164,7 @@ async fn respond(
     shared: &Shared,
     end: tokio::sync::mpsc::Sender<()>,
 ) -> HttpResponse {
+    let _in_flight = shared.gauge.begin();
     let header = |name: &str| {
         request
             .headers()

@@ -144,6 +144,8 @@ pub(crate) struct Shop {
     pub(crate) kind: SnapshotKind,
     pub(crate) inline_threshold: i64,
     pub(crate) raw_keyed: bool,
+    /// Whether the folder is a job's, with the state as its checkpoint 7, and not a savepoint's.
+    pub(crate) in_job: bool,
 }
 
 impl Default for Shop {
@@ -157,6 +159,7 @@ impl Default for Shop {
             kind: SnapshotKind::CanonicalSavepoint,
             inline_threshold: 0,
             raw_keyed: true,
+            in_job: false,
         }
     }
 }
@@ -205,7 +208,9 @@ impl Shop {
     fn write_from(&self, from: Option<&CheckpointSource>, folder: &Path, io: &Runtime) {
         let root = StoreRoot::local(folder, io.handle().clone()).unwrap();
         let metadata = io.block_on(self.metadata(from, &root, io));
-        let published = root.publish(METADATA_NAME, metadata.encode().unwrap());
+        let above = if self.in_job { "chk-7/" } else { "" };
+        let path = format!("{above}{METADATA_NAME}");
+        let published = root.publish(&path, metadata.encode().unwrap());
         io.block_on(published).unwrap();
     }
 
@@ -215,9 +220,13 @@ impl Shop {
         root: &StoreRoot,
         io: &Runtime,
     ) -> CheckpointMetadata {
+        let (layout, kind) = match self.in_job {
+            true => (Layout::Job, SnapshotKind::Checkpoint),
+            false => (Layout::SelfContained, SnapshotKind::CanonicalSavepoint),
+        };
         let storage: Arc<dyn CheckpointStorage> = Arc::new(ObjectCheckpointStorage::with_layout(
             root.clone(),
-            Layout::SelfContained,
+            layout,
             ObjectNames::new(Attempt(3), UuidSource::machine()),
             StreamOptions::new(self.inline_threshold, 4096).unwrap(),
         ));
@@ -318,13 +327,8 @@ impl Shop {
                 },
             ));
         }
-        let mut metadata = CheckpointMetadata::new(
-            id,
-            JobId::new("shop").unwrap(),
-            Attempt(3),
-            SnapshotKind::CanonicalSavepoint,
-            NOW_MS,
-        );
+        let mut metadata =
+            CheckpointMetadata::new(id, JobId::new("shop").unwrap(), Attempt(3), kind, NOW_MS);
         metadata.unknown = vec![RawSection {
             tag: 3_000_000,
             bytes: "kept too".into(),

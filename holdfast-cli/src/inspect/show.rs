@@ -41,7 +41,9 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     };
     terminal::print(&text)?;
     match report {
-        Some(report) => report.into_result().map_err(Failure::from),
+        Some(report) => report
+            .into_result()
+            .map_err(|e| Failure::from(e.with("checkpoint", found.folder.url()))),
         None => Ok(()),
     }
     .map_err(|failure| Failure::new(Exit::Damaged, failure.line()))

@@ -117,9 +117,9 @@ fn outcome(reports: &[GcReport]) -> Result<(), Failure> {
     if let Some(fenced) = of(ErrorKind::Fenced) {
         return Err(Failure::new(Exit::Fenced, plain(fenced)));
     }
-    let only_runs = |error: &&Error| error.kind() != ErrorKind::Unsupported || reports.is_empty();
-    if let Some(other) = stopped().find(only_runs) {
-        return Err(Failure::failed(plain(other)));
+    // Of the rest, `Unsupported` says that the job runs, or may run.
+    if let Some(other) = stopped().find(|error| error.kind() != ErrorKind::Unsupported) {
+        return Err(Failure::new(Exit::of(other.kind()), plain(other)));
     }
     let fates = reports.iter().flat_map(|report| &report.unreferenced);
     let failed = fates

@@ -64,7 +64,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         as_text(&subject, &report, &alternatives)
     };
     terminal::print(&text)?;
-    outcome(&subject, &report)
+    outcome(&subject, &report).map_err(|failure| {
+        let line = format!("{} [path={}]", failure.line(), shown(&args.path));
+        Failure::new(failure.exit(), line)
+    })
 }
 
 /// Says how it went with an exit code.

@@ -1,17 +1,15 @@
 use std::time::Duration;
 
 use crate::config::{CheckpointMode, ClaimMode};
-use crate::coordinator::{CoordinatorConfig, JobStatus, Retention};
+use crate::coordinator::{CoordinatorConfig, Retention};
 use crate::execution::ExecutionSettings;
 use crate::random::Random;
 use crate::restart::{ExponentialDelay, FailureRate, FixedDelay, RestartStrategy};
 
-/// Keeps checkpoints for the successor of an attempt that is cancelled or fails.
+/// Keeps checkpoints for the successor of an attempt, however that ends: one that dies when it has finished and deleted its last
+/// checkpoint would be followed by one that begins anew.
 pub(super) fn outliving(mut settings: ExecutionSettings) -> ExecutionSettings {
-    let retention = &mut settings.checkpointing.retention;
-    if !(retention.keeps(JobStatus::Cancelled) && retention.keeps(JobStatus::Failed)) {
-        *retention = Retention::RetainOnCancellation;
-    }
+    settings.checkpointing.retention = Retention::Always;
     settings
 }
 
@@ -80,9 +78,7 @@ mod tests {
             let chosen = any_settings(outliving(given), &mut Random::new(seed));
             Restarts::new(chosen.restart.clone()).unwrap();
             let checkpointing = chosen.checkpointing;
-            for status in [JobStatus::Cancelled, JobStatus::Failed] {
-                assert!(checkpointing.retention.keeps(status), "seed {seed}");
-            }
+            assert_eq!(checkpointing.retention, Retention::Always, "seed {seed}");
             let checkpointing = checkpointing.normalised().unwrap();
             let barriers = match (checkpointing.unaligned, checkpointing.aligned_timeout) {
                 (false, _) => "aligned",

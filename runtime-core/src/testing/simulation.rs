@@ -45,13 +45,13 @@ pub struct SimulationReport {
 /// Everything happens on one thread with a clock of its own, in an order that only the seed decides: a seed that fails fails
 /// again. What the job's sinks hold at the end must be what an untroubled run leaves.
 ///
-/// Checkpoints outlive an attempt that is cancelled or fails, whatever the retention of the settings says: the next one goes on from
-/// them.
+/// Checkpoints outlive each attempt, whatever the retention of the settings says: the next one goes on from them, also if the last
+/// died when it had finished and not said so.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// # use std::time::Duration;
-/// # use runtime_core::coordinator::{CoordinatorConfig, Retention};
+/// # use runtime_core::coordinator::CoordinatorConfig;
 /// # use runtime_core::sinks::TransactionalCollect;
 /// # use runtime_core::sources::Generator;
 /// # use runtime_core::testing::{Simulation, Trouble};
@@ -59,7 +59,6 @@ pub struct SimulationReport {
 /// let mut settings = ExecutionSettings::new("numbers")?;
 /// settings.checkpointing.interval = Some(Duration::from_millis(10));
 /// settings.checkpointing.tolerable_failures = CoordinatorConfig::UNLIMITED;
-/// settings.checkpointing.retention = Retention::Always;
 /// let output = TransactionalCollect::new();
 /// let report = Simulation::new(7, Arc::new(backend_hashmap::HashMapBackend), settings)
 ///     .trouble(Trouble::some())

@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 use super::BlobProtocol;
 use super::objects::Objects;
 use super::protocol::{Answer, Call, decoded};
+use crate::gauge::Gauge;
 use crate::{S3Fault, S3Request};
 
 type Judge = dyn FnMut(&S3Request) -> Option<S3Fault> + Send;
@@ -35,6 +36,7 @@ struct Shared {
     judge: Mutex<Option<Box<Judge>>>,
     overwrites: AtomicBool,
     has_bucket: AtomicBool,
+    gauge: Gauge,
 }
 
 impl BlobServer {
@@ -66,6 +68,7 @@ impl BlobServer {
             judge: Mutex::default(),
             overwrites: AtomicBool::new(false),
             has_bucket: AtomicBool::new(true),
+            gauge: Gauge::default(),
         });
         let of_connections = Arc::clone(&shared);
         drop(runtime.spawn(async move {
@@ -115,7 +118,8 @@ impl BlobServer {
         self.shared.has_bucket.store(false, Ordering::Relaxed);
     }
 
-    /// Decides about each request from now on; `None` lets it through. Of the faults, `Refuse`, `FailAfter` and `Vanish` work.
+    /// Decides about each request from now on; `None` lets it through. Of the faults, `Refuse`, `FailAfter`, `Vanish` and
+    /// `Slow` work.
     pub fn judge(&self, judge: impl FnMut(&S3Request) -> Option<S3Fault> + Send + 'static) {
         *lock(&self.shared.judge) = Some(Box::new(judge));
     }
@@ -129,6 +133,12 @@ impl BlobServer {
     #[must_use]
     pub fn take_requests(&self) -> Vec<S3Request> {
         std::mem::take(&mut *lock(&self.shared.seen))
+    }
+
+    /// Returns the most requests that were being answered at once since the last call.
+    #[must_use]
+    pub fn take_most_at_once(&self) -> usize {
+        self.shared.gauge.take_most()
     }
 }
 
@@ -157,6 +167,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
 
 /// Answers a request; an error closes the connection.
 async fn respond(request: hyper::Request<Incoming>, shared: &Shared) -> io::Result<Answer> {
+    let _in_flight = shared.gauge.begin();
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let raw_query = parts.uri.query().unwrap_or_default().to_owned();
@@ -208,6 +219,10 @@ async fn respond(request: hyper::Request<Incoming>, shared: &Shared) -> io::Resu
     match fault {
         Some(S3Fault::FailAfter { status }) => Ok(shared.protocol.failure(status, "on demand")),
         Some(S3Fault::Vanish) => Err(io::Error::other("the connection ends on demand")),
+        Some(S3Fault::Slow(time)) => {
+            tokio::time::sleep(time).await;
+            Ok(answer)
+        }
         _ => Ok(answer),
     }
 }
