@@ -224,8 +224,12 @@ fn check_restored(worker: &mut Worker) {
 
 /// Returns the complete checkpoints of the only job in a folder.
 fn complete(checkpoints: &Path) -> Vec<PathBuf> {
-    let files = tree(checkpoints).into_keys();
-    files.filter(|file| file.ends_with("_metadata")).collect()
+    let files = tree(checkpoints).into_iter();
+    // In the place of one that was never completed stands a mark in words.
+    let complete = files.filter(|(file, bytes)| {
+        file.ends_with("_metadata") && !bytes.starts_with(b"holdfast: never completed")
+    });
+    complete.map(|(file, _)| file).collect()
 }
 
 /// Kills a job over RocksDB five times, at other parallelisms and at the same: each run restores by file what the one before has

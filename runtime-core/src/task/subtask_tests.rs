@@ -15,8 +15,8 @@ use state_api::{
 };
 
 use super::{
-    Command, Mailbox, OperatorParts, Progress, Reporter, SnapshotWork, Subtask, SubtaskSnapshot,
-    TaskReport,
+    Command, Hardening, Mailbox, OperatorParts, Progress, Reporter, SnapshotWork, Subtask,
+    SubtaskSnapshot, TaskReport,
 };
 use crate::alignment::{AlignmentReport, GiveUp};
 use crate::chain::environment::Environment;
@@ -69,8 +69,8 @@ impl Noting {
             ..OperatorParts::default()
         };
         if self.fails("harden") {
-            let work = || Err(Error::user("the disk is full"));
-            parts.harden.push(Box::new(work));
+            let work = Box::new(|| Err(Error::user("the disk is full")));
+            parts.harden.push(Arc::new(Hardening::new(work)));
         }
         if self.fails("work") {
             // Unlike `panic!` it writes nothing to the terminal.
