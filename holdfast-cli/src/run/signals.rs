@@ -42,6 +42,8 @@ pub(super) struct Signals {
     terminate: Signal,
     /// The terminal has gone; `None` where the program was started to outlive it.
     hangup: Option<Signal>,
+    /// Whether SIGTERM has come before.
+    terminated: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,6 +80,7 @@ impl Signals {
                 true => None,
                 false => Some(signal(SignalKind::hangup()).map_err(deaf)?),
             },
+            terminated: false,
         })
     }
 
@@ -85,6 +88,7 @@ impl Signals {
     pub(super) fn control(mut self, io: &Runtime, job: OnSignal) {
         io.spawn(async move {
             let first = self.next().await;
+            self.terminated = first == Kind::Terminate;
             let terminated = first != Kind::Interrupt;
             if terminated {
                 job.stop(first, &mut self).await;
@@ -120,9 +124,16 @@ impl Signals {
 
     /// Waits for a signal that somebody sends who does not want to wait.
     ///
-    /// SIGHUP is none: a shell that ends sends it, and so does its terminal a moment later, and others send it right after SIGTERM.
+    /// SIGHUP is none: a shell that ends sends it, and so does its terminal a moment later, and others send it together with SIGTERM,
+    /// in which case either is heard first.
     async fn insisted(&mut self) {
-        while self.next().await == Kind::Hangup {}
+        loop {
+            match self.next().await {
+                Kind::Interrupt => return,
+                Kind::Terminate if std::mem::replace(&mut self.terminated, true) => return,
+                Kind::Terminate | Kind::Hangup => {}
+            }
+        }
     }
 }
 
@@ -138,7 +149,7 @@ impl OnSignal {
             return;
         };
         say(&format!(
-            "{asked_by}: stopping with a last checkpoint, within {within:?}; SIGINT or SIGTERM cancels at once"
+            "{asked_by}: stopping with a last checkpoint, within {within:?}; SIGINT or another SIGTERM cancels at once"
         ));
         let until = Instant::now() + within;
         tokio::select! {
