@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::join;
-use futures_util::stream::{self, TryStreamExt};
+use futures_util::stream::FuturesUnordered;
 use state_api::{Error, ErrorKind, Result};
 
 use crate::names::UuidSource;
@@ -69,13 +69,22 @@ pub async fn probe(root: &StoreRoot, names: &UuidSource, options: ProbeOptions) 
 }
 
 async fn rounds(folder: &StoreRoot, options: ProbeOptions) -> Result<()> {
-    let races: Vec<_> = (0..options.rounds)
-        .map(|round| race(folder, round, options.body_len))
-        .collect();
-    stream::iter(races)
-        .buffer_unordered(options.concurrent.max(1))
-        .try_collect()
-        .await
+    let mut races = (0..options.rounds).map(|round| race(folder, round, options.body_len));
+    let mut running = FuturesUnordered::new();
+    let mut tested = Ok(());
+    loop {
+        while tested.is_ok() && running.len() < options.concurrent.max(1) {
+            let Some(race) = races.next() else {
+                break;
+            };
+            running.push(race);
+        }
+        // Also after a failure: what is written later would be left behind.
+        match running.next().await {
+            Some(outcome) => tested = tested.and(outcome),
+            None => return tested,
+        }
+    }
 }
 
 async fn race(folder: &StoreRoot, round: u32, body_len: usize) -> Result<()> {
